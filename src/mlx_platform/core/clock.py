@@ -1,0 +1,60 @@
+"""Times with a zone, and a clock that tests can replace."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from mlx_platform.core.errors import UsageError
+
+Clock = Callable[[], datetime]
+
+
+def system_clock() -> datetime:
+    """The present moment in UTC."""
+    return datetime.now(UTC)
+
+
+def rfc3339(moment: datetime) -> str:
+    """Print a moment in UTC, e.g. `2026-03-08T06:59:58.123Z`; whole seconds carry no fraction."""
+    spec = "milliseconds" if moment.microsecond else "seconds"
+    return moment.astimezone(UTC).isoformat(timespec=spec).replace("+00:00", "Z")
+
+
+def both_zones(moment: datetime) -> str:
+    """UTC and local time side by side, for people."""
+    local = moment.astimezone()
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z ({local:%H:%M:%S %Z})"
+
+
+def parse_time(text: str, *, now: datetime) -> datetime:
+    """Read an RFC 3339 time with zone, or an age such as `90s`, `30m`, `24h`, `7d` before `now`.
+
+    Raises:
+        UsageError: the text is neither, or the time has no zone.
+    """
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    if text[:-1].isdigit() and text[-1:] in units:
+        try:
+            return datetime.fromtimestamp(now.timestamp() - int(text[:-1]) * units[text[-1]], UTC)
+        except (ValueError, OverflowError, OSError) as error:
+            raise UsageError(f"The age {text!r} reaches further back than time itself is counted.") from error
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is no time.", hint="Write 2026-03-08T06:59:58Z, or an age such as 24h or 7d."
+        ) from error
+    if moment.tzinfo is None:
+        raise UsageError(f"The time {text!r} has no zone.", hint=f"Write {text}Z for UTC, or {text}+01:00.")
+    return moment.astimezone(UTC)
+
+
+class Stopwatch:
+    """Seconds since it was made, on a clock that never jumps."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start

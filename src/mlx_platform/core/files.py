@@ -1,0 +1,79 @@
+"""Files that appear whole or not at all, and a lock that dies with its holder."""
+
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mlx_platform.core.errors import UnavailableError, UsageError
+
+_CHUNK = 1 << 20
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_atomic(path: Path, content: bytes | str, *, mode: int = 0o644) -> None:
+    """Write beside the target, flush to disk, then rename: a reader never sees half a file.
+
+    Raises:
+        UsageError: the folder cannot be written or the disk is full.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(path)
+        temporary = None
+    except OSError as error:
+        raise UsageError(f"Cannot write {path}: {error.strerror}.") from error
+    finally:
+        if temporary:
+            with suppress(OSError):
+                Path(temporary).unlink()
+
+
+@contextmanager
+def file_lock(path: Path, *, timeout: float, purpose: str) -> Iterator[None]:
+    """Hold an exclusive advisory lock; the kernel releases it when the process dies.
+
+    Raises:
+        UnavailableError: another process held it for `timeout` seconds, or the file cannot be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise UnavailableError(f"Cannot create the lock {path}: {error.strerror}.") from error
+    deadline = time.monotonic() + timeout
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise UnavailableError(
+                        f"Another process is still {purpose} after {timeout:g} s.",
+                        hint="Try again in a moment.",
+                    ) from None
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(handle)

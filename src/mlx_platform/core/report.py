@@ -1,0 +1,124 @@
+"""What a command has to say, free of how it is drawn.
+
+A workflow returns a `Result`: data for machines and a `Report` for people. The terminal, HTML, JUnit and
+Markdown writers each draw the same report.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlx_platform.core.verdict import Check, Verdict
+
+SCHEMA = "mlx/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A labelled value of the report's head, such as `version: digits/3`."""
+
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells are text or verdicts; `numeric` holds the indices of right-aligned columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | Verdict, ...], ...]
+    numeric: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    name: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Grouped bars: every series has one value per label."""
+
+    title: str
+    labels: tuple[str, ...]
+    series: tuple[Series, ...]
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A line per series over shared x labels; NaN leaves a gap."""
+
+    title: str
+    labels: tuple[str, ...]
+    series: tuple[Series, ...]
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Counts with named rows and columns, such as a confusion matrix."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    title: str
+    body: str
+
+
+Section = Table | Bars | Lines | Matrix | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A page: a head, one sentence that says it all, sections, checks, and the next commands to run.
+
+    `sections` marked in `details` are left out on a terminal, where a page must stay short.
+    """
+
+    title: str
+    summary: str
+    facts: tuple[Fact, ...] = ()
+    sections: tuple[Section, ...] = ()
+    checks: tuple[Check, ...] = ()
+    details: tuple[Section, ...] = ()
+    next_steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a workflow returns: `data` is JSON-ready, `report` is for people.
+
+    The exit code follows from the verdict unless `code` says otherwise.
+    """
+
+    command: str
+    data: Mapping[str, Any]
+    report: Report
+    verdict: Verdict | None = None
+    warnings: tuple[str, ...] = field(default=())
+    code: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        if self.code is not None:
+            return self.code
+        return self.verdict.exit_code if self.verdict else 0
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document that `--json` prints and every report folder holds."""
+        return {
+            "schema": SCHEMA,
+            "command": self.command,
+            "verdict": str(self.verdict) if self.verdict else None,
+            "exit_code": self.exit_code,
+            "data": dict(self.data),
+            "warnings": list(self.warnings),
+        }

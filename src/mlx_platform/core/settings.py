@@ -1,0 +1,255 @@
+"""Settings: `mlx.toml`, then `MLX_*` in the environment, then flags, each overriding the one before.
+
+The file holds data only; an unknown key is an error that names the closest known one.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.text import did_you_mean, printable
+
+FILE_NAME = "mlx.toml"
+FILE_CAP = 256 * 1024  # bytes
+_DEPTH_CAP = 20
+
+
+class Table(BaseModel):
+    """A table of `mlx.toml`: frozen, and strict about its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RegistrySettings(Table):
+    """`uri` is anything MLflow takes as a tracking URI; a relative SQLite path belongs to the file's folder."""
+
+    uri: str = "sqlite:///mlx.db"
+    artifacts: str = "mlx-artifacts"
+    timeout: float = Field(10.0, gt=0, le=600, description="seconds to wait for a busy or silent registry")
+
+
+class CacheSettings(Table):
+    dir: str = "~/.cache/mlx"
+
+
+class PromotionSettings(Table):
+    """What an alias needs before it may move: kinds of evidence, each passed for the very digest."""
+
+    needs: tuple[str, ...] = ()
+    allow_override: bool = True
+
+
+def _default_promotion() -> dict[str, PromotionSettings]:
+    return {"staging": PromotionSettings(), "production": PromotionSettings(needs=("evaluation",))}
+
+
+class EvaluationSettings(Table):
+    """`gates` names a gate file; relative paths belong to the settings file's folder."""
+
+    gates: str = ""
+    label: str = "label"
+    id: str = ""
+    weight: str = ""
+
+
+class DriftSettings(Table):
+    warn: float = Field(0.1, gt=0, description="sample-size-adjusted PSI from which a feature warns")
+    drift: float = Field(0.2, gt=0, description="sample-size-adjusted PSI from which a feature has drifted")
+    policy: str = Field("any", pattern="^(any|share)$", description="any feature, or a share of them")
+    share: float = Field(0.3, gt=0, le=1)
+
+
+class ConsistencySettings(Table):
+    min_agreement: float = Field(0.99, gt=0, le=1, description="share of requests that must agree")
+
+
+class ServingSettings(Table):
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65535, description="0 takes a free port")
+    admin_host: str = "127.0.0.1"
+    admin_port: int = Field(0, ge=0, le=65535, description="0 takes a free port")
+    max_batch_size: int = Field(32, ge=1, le=65536, description="rows")
+    max_queue_delay_ms: float = Field(0.0, ge=0, le=10_000)
+    max_queue_rows: int = Field(1024, ge=1)
+    max_rows: int = Field(1024, ge=1, description="rows in one request")
+    max_body_bytes: int = Field(16 * 1024 * 1024, ge=1024)
+    max_header_bytes: int = Field(16 * 1024, ge=1024)
+    max_connections: int = Field(512, ge=1)
+    request_timeout_ms: float = Field(2000.0, gt=0)
+    receive_timeout_s: float = Field(10.0, gt=0)
+    drain_delay_s: float = Field(0.0, ge=0)
+    drain_timeout_s: float = Field(30.0, gt=0)
+    intra_op_threads: int = Field(0, ge=0, description="0 takes half of the cores")
+    traffic: str = Field("", description="folder of the traffic log; empty logs nothing")
+    traffic_sample: float = Field(1.0, ge=0, le=1)
+    traffic_queue_bytes: int = Field(64 * 1024 * 1024, ge=1024)
+    traffic_disk_bytes: int = Field(10 * 1024**3, ge=1024 * 1024)
+
+
+class Settings(Table):
+    """Everything that can be configured. `folder` is where relative paths start."""
+
+    folder: Path = Field(default_factory=Path.cwd, exclude=True)
+    actor: str = ""
+    registry: RegistrySettings = RegistrySettings()
+    cache: CacheSettings = CacheSettings()
+    promotion: dict[str, PromotionSettings] = Field(default_factory=_default_promotion)
+    evaluation: EvaluationSettings = EvaluationSettings()
+    drift: DriftSettings = DriftSettings()
+    consistency: ConsistencySettings = ConsistencySettings()
+    serving: ServingSettings = ServingSettings()
+
+    def path(self, text: str) -> Path:
+        """A configured path: `~` expanded, relative ones against the settings file's folder."""
+        return self.folder / Path(text).expanduser()
+
+
+_REGISTRY_VARIABLES = ("MLX_REGISTRY", "MLFLOW_REGISTRY_URI", "MLFLOW_TRACKING_URI")
+_RESERVED_VARIABLES = {"MLX_REGISTRY", "MLX_CONFIG"}
+
+
+def load_settings(
+    config: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    start: Path | None = None,
+) -> Settings:
+    """Read the settings.
+
+    Args:
+        config: the file that `--config` names; otherwise `MLX_CONFIG`, else `mlx.toml` in `start` or the
+            nearest folder above it that has one.
+        environment: variables; `MLX_<TABLE>_<KEY>`, e.g. `MLX_SERVING_PORT=8080`, and `MLX_REGISTRY`,
+            `MLFLOW_REGISTRY_URI`, `MLFLOW_TRACKING_URI` for the registry's URI.
+        overrides: values from flags by dotted key, e.g. `{"registry.uri": "..."}`; None values are ignored.
+        start: the folder to look from, by default the working directory.
+
+    Raises:
+        NotFoundError: a file that was named does not exist.
+        UsageError: the file is no TOML, too large, or holds a key or value that is not known.
+    """
+    environment = os.environ if environment is None else environment
+    start = start or Path.cwd()
+    if config is None and environment.get("MLX_CONFIG"):
+        config = Path(environment["MLX_CONFIG"])
+    path = config or _nearest(start)
+    values: dict[str, Any] = _read(path) if path else {}
+    source = str(path) if path else "the environment"
+    named_in_file = "uri" in values.get("registry", {})
+    for key, value in _from_environment(environment, named_in_file=named_in_file).items():
+        _put(values, key, value, source="the environment")
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            _put(values, key, value, source="the command line")
+    _complete_promotion(values)
+    try:
+        return Settings(folder=(path.parent if path else start).resolve(), **values)
+    except ValidationError as error:
+        raise _explain(error, source) from error
+
+
+def _nearest(start: Path) -> Path | None:
+    for folder in (start, *start.resolve().parents):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_CAP + 1)
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"The settings file {path} does not exist.", hint="Write one with: mlx init"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"Cannot read the settings file {path}: {error.strerror}.") from error
+    if len(content) > FILE_CAP:
+        raise UsageError(f"The settings file {path} is larger than {FILE_CAP // 1024} KiB.")
+    try:
+        values = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} is no valid TOML: {error}.") from error
+    if "folder" in values:
+        raise UsageError(f"{path}: unknown key 'folder'.")
+    if _depth(values) > _DEPTH_CAP:
+        raise UsageError(f"{path} is nested deeper than {_DEPTH_CAP} levels.")
+    return values
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max((_depth(inner) for inner in value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max((_depth(inner) for inner in value), default=0)
+    return 0
+
+
+def _from_environment(environment: Mapping[str, str], *, named_in_file: bool) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for variable in _REGISTRY_VARIABLES:
+        # MLflow's own variables are a default for whoever already uses MLflow; the file is more specific.
+        if environment.get(variable) and (variable == "MLX_REGISTRY" or not named_in_file):
+            found["registry.uri"] = environment[variable]
+            break
+    if environment.get("MLX_ACTOR"):
+        found["actor"] = environment["MLX_ACTOR"]
+    tables = {
+        name: field.annotation
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Table)
+    }
+    for variable, value in environment.items():
+        if not variable.startswith("MLX_") or variable in _RESERVED_VARIABLES or not value:
+            continue
+        table, _, key = variable.removeprefix("MLX_").lower().partition("_")
+        if table in tables and key:
+            found[f"{table}.{key}"] = value
+    return found
+
+
+def _put(values: dict[str, Any], dotted: str, value: Any, *, source: str) -> None:
+    *tables, key = dotted.split(".")
+    target = values
+    for table in tables:
+        target = target.setdefault(table, {})
+        if not isinstance(target, dict):
+            raise UsageError(f"{table!r} is no table, so {source} cannot set {dotted!r}.")
+    target[key] = value
+
+
+def _complete_promotion(values: dict[str, Any]) -> None:
+    # Naming one alias must not take the default policy away from the other.
+    promotion = values.get("promotion")
+    if isinstance(promotion, dict):
+        values["promotion"] = _default_promotion() | promotion
+
+
+def _explain(error: ValidationError, source: str) -> UsageError:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        table: Any = Settings
+        for part in first["loc"][:-1]:
+            table = _inner_table(table, str(part))
+        known = [name for name in getattr(table, "model_fields", {}) if name != "folder"]
+        return UsageError(
+            f"{source}: unknown key {printable(where)!r}.", hint=did_you_mean(str(first["loc"][-1]), known)
+        )
+    value = printable(repr(first["input"]), 80)
+    return UsageError(f"{source}: {printable(where)} = {value} is not possible: {first['msg'].lower()}.")
+
+
+def _inner_table(table: Any, part: str) -> Any:
+    field = getattr(table, "model_fields", {}).get(part)
+    if field is None:
+        return table
+    inner = get_args(field.annotation)
+    return inner[-1] if inner else field.annotation

@@ -1,0 +1,47 @@
+"""The four outcomes that every gate and check in the platform can have, and how several become one."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    PASS = "pass"  # noqa: S105 - an outcome, not a secret
+    UNDECIDED = "undecided"
+    ERROR = "error"
+    FAIL = "fail"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command that ends with this verdict."""
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES = {Verdict.PASS: 0, Verdict.FAIL: 5, Verdict.UNDECIDED: 7, Verdict.ERROR: 7}
+_SEVERITY = (Verdict.PASS, Verdict.UNDECIDED, Verdict.ERROR, Verdict.FAIL)
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Combine verdicts: pass < undecided < error < fail. No verdict at all is undecided, never a pass."""
+    return max(verdicts, key=_SEVERITY.index, default=Verdict.UNDECIDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question with its answer, as gates, drift features and consistency rates all ask it.
+
+    `skipped` holds the reason when the check was left out on purpose; it then decides nothing.
+    """
+
+    name: str
+    verdict: Verdict
+    measured: str
+    threshold: str
+    message: str = ""
+    group: str = ""
+    skipped: str = ""
+
+
+def verdict_of(checks: Iterable[Check]) -> Verdict:
+    """The worst verdict of the checks that decided something; undecided when none did."""
+    return worst(check.verdict for check in checks if not check.skipped)

@@ -1,0 +1,1 @@
+"""Profiles, bins, scores and verdicts: has the traffic moved away from the baseline?"""

@@ -1,0 +1,1 @@
+"""Metrics, intervals, paired comparison and gates."""

@@ -1,0 +1,1 @@
+"""The sealed package at work: safe loading, pipeline steps, sessions, devices."""

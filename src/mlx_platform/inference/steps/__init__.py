@@ -1,0 +1,1 @@
+"""Pipeline steps, one family a module."""

@@ -1,0 +1,1 @@
+"""Static INT8: inspect, calibrate, build, verify."""

@@ -1,0 +1,1 @@
+"""Versions, aliases and their history on top of MLflow."""

@@ -1,0 +1,1 @@
+"""The server: ingress, batching, traffic log, metrics, drain."""

@@ -1,0 +1,1 @@
+"""The traffic log: records, writer, segments and readers."""

@@ -1,0 +1,1 @@
+"""One module per command: resolve, load, compute, record, return a result."""

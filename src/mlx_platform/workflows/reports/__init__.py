@@ -1,0 +1,1 @@
+"""Writers of a result: JSON, JUnit XML, HTML, Markdown."""
