@@ -1,0 +1,60 @@
+"""A short hash of the arrays at one stage of a request, computed alike by the server and by its replay."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from mlx_platform.core.tensors import Array, Tensors
+
+STAGES = ("raw", "features", "tensor", "logits", "output")
+"""The stages of a request in the order it passes them; each has its hash in the traffic log."""
+
+_DIGEST_BYTES = 8  # two requests in four thousand million share one: enough to point at a stage
+
+
+def stage_hash(arrays: Tensors) -> str:
+    """Hash names, datatypes, shapes and bits of the arrays of one stage.
+
+    The order of the names does not count, the byte order of the machine does not count, and text is the
+    same whether it stands in a fixed-width or in an object array. Bits count: -0.0 and 0.0 differ.
+
+    Args:
+        arrays: by name; cells of object arrays are text, bytes, numbers, None or arrays.
+
+    Returns:
+        16 hex digits of BLAKE2b (RFC 7693).
+    """
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        digest.update(_framed(b"name", name.encode("utf-8", "surrogatepass")))
+        if array.dtype.kind in "USO":
+            digest.update(f"cells{array.shape}".encode())
+            digest.update(b"".join([_cell(cell) for cell in array.reshape(-1).tolist()]))
+        else:
+            digest.update(_numbers(array))
+    return digest.hexdigest()
+
+
+def _framed(kind: bytes, content: bytes) -> bytes:
+    # The length keeps ("ab", "c") apart from ("a", "bc").
+    return b"%s:%d:%s" % (kind, len(content), content)
+
+
+def _numbers(array: Array) -> bytes:
+    little = array.dtype.newbyteorder("<")
+    return f"{little.str}{array.shape}".encode() + np.ascontiguousarray(array, dtype=little).tobytes()
+
+
+def _cell(cell: Any) -> bytes:
+    if isinstance(cell, str):
+        return _framed(b"text", cell.encode("utf-8", "surrogatepass"))
+    if isinstance(cell, bytes):
+        return _framed(b"bytes", cell)
+    if isinstance(cell, np.ndarray):
+        return _framed(b"array", _numbers(cell))
+    if isinstance(cell, np.generic):
+        return _cell(cell.item())
+    # repr of None, bool, int and float is exact, and differs between 1, 1.0 and True.
+    return _framed(type(cell).__name__.encode(), repr(cell).encode("utf-8", "surrogatepass"))
