@@ -1,0 +1,93 @@
+"""What a command is about: a registered version, or a file that nobody has registered yet."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.registry.ref import PathRef, parse_ref
+from mlx_platform.registry.version import Version
+from mlx_platform.workflows.context import Context
+
+if TYPE_CHECKING:
+    from mlx_platform.inference.model import Model
+    from mlx_platform.inference.package import Package
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A sealed package with the name it goes by; `version` is None when it is not registered."""
+
+    name: str
+    version: Version | None
+    package: "Package"
+    source: str
+
+    @property
+    def ref(self) -> str:
+        return self.version.ref if self.version else self.source
+
+    @property
+    def number(self) -> str:
+        """The version number that the protocol and the traffic log show; `0` when unregistered."""
+        return str(self.version.number) if self.version else "0"
+
+
+@contextmanager
+def open_subject(context: Context, text: str) -> Iterator[Subject]:
+    """Resolve a reference and hold its verified package for as long as the block runs.
+
+    Args:
+        context: the command's context.
+        text: `NAME@ALIAS`, `NAME/12`, a label, or the path of a package folder or an `.onnx` file, which is
+            built into a package of its own for the time of the block.
+
+    Raises:
+        NotFoundError: no such version or file.
+        UsageError: a bare name, or a file that is no usable model.
+        IntegrityError: bytes that do not match their digest.
+    """
+    ref = parse_ref(text)
+    if not isinstance(ref, PathRef):
+        version = context.catalog.resolve(ref)
+        yield Subject(version.name, version, context.catalog.fetch(version), text)
+        return
+    path = Path(ref.path)
+    if not path.exists():
+        raise NotFoundError(f"There is no file or folder {text!r}.")
+    with tempfile.TemporaryDirectory(prefix="mlx-") as folder:
+        yield Subject(path.resolve().stem, None, _package(path, Path(folder) / "package"), text)
+
+
+def _package(path: Path, out: Path) -> "Package":
+    from mlx_platform.inference.build import BuildOptions, build_package
+    from mlx_platform.inference.package import open_package
+
+    if (path / "manifest.json").is_file():
+        return open_package(path)
+    return build_package(path, out, BuildOptions()).package
+
+
+def open_model(context: Context, subject: Subject, *, device: str = "auto", threads: int = 0) -> "Model":
+    """Load the subject for inference, with the threads that the settings ask for unless told otherwise."""
+    from mlx_platform.inference.model import Model
+
+    return Model.load(
+        subject.package,
+        name=subject.name,
+        version=subject.number,
+        device=device,
+        threads=threads or context.settings.serving.intra_op_threads,
+    )
+
+
+def registered(subject: Subject) -> Version:
+    """The subject's version, for a command that only makes sense on a registered one."""
+    if subject.version is None:
+        raise UsageError(
+            f"{subject.source} is not registered.", hint=f"Register it with: mlx register NAME {subject.source}"
+        )
+    return subject.version
