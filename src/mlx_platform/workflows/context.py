@@ -22,7 +22,9 @@ class Context:
     actor: str
 
 
-def make_context(settings: Settings, *, progress: Progress | None = None, clock: Clock = system_clock) -> Context:
+def make_context(
+    settings: Settings, *, progress: Progress | None = None, clock: Clock = system_clock
+) -> Context:
     """The context of one command, or of one notebook."""
     return Context(
         settings=settings,

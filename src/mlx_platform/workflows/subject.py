@@ -88,6 +88,7 @@ def registered(subject: Subject) -> Version:
     """The subject's version, for a command that only makes sense on a registered one."""
     if subject.version is None:
         raise UsageError(
-            f"{subject.source} is not registered.", hint=f"Register it with: mlx register NAME {subject.source}"
+            f"{subject.source} is not registered.",
+            hint=f"Register it with: mlx register NAME {subject.source}",
         )
     return subject.version

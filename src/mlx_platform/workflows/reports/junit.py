@@ -1,6 +1,6 @@
 """JUnit XML: one test case per check, with the measured value and the threshold in every message."""
 
-from xml.etree import ElementTree
+import xml.etree.ElementTree as ET
 
 from mlx_platform.core.report import Result
 from mlx_platform.core.text import printable
@@ -13,10 +13,10 @@ _ELEMENTS = {Verdict.FAIL: "failure", Verdict.UNDECIDED: "error", Verdict.ERROR:
 def junit_xml(result: Result) -> str:
     """Write the result's checks as one test suite; a result without checks gives one case of its own."""
     checks = result.report.checks or (_overall(result),)
-    suite = ElementTree.Element("testsuite", name=_text(f"mlx {result.command}: {result.report.title}"))
+    suite = ET.Element("testsuite", name=_text(f"mlx {result.command}: {result.report.title}"))
     counts = {"failure": 0, "error": 0, "skipped": 0}
     for check in checks:
-        case = ElementTree.SubElement(
+        case = ET.SubElement(
             suite,
             "testcase",
             classname=_text(f"mlx.{result.command}.{check.group or 'checks'}"),
@@ -25,14 +25,14 @@ def junit_xml(result: Result) -> str:
         element = "skipped" if check.skipped else _ELEMENTS.get(check.verdict)
         if element:
             counts[element] += 1
-            ElementTree.SubElement(case, element, message=_text(check.skipped or _message(check)))
-        ElementTree.SubElement(case, "system-out").text = _text(_message(check))
+            ET.SubElement(case, element, message=_text(check.skipped or _message(check)))
+        ET.SubElement(case, "system-out").text = _text(_message(check))
     suite.set("tests", str(len(checks)))
     suite.set("failures", str(counts["failure"]))
     suite.set("errors", str(counts["error"]))
     suite.set("skipped", str(counts["skipped"]))
-    ElementTree.indent(suite)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+    ET.indent(suite)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
 
 
 def _overall(result: Result) -> Check:

@@ -13,7 +13,9 @@ from mlx_platform.workflows.reports.junit import junit_xml
 from mlx_platform.workflows.reports.markdown import markdown_summary
 
 
-def write_reports(result: Result, *, report: Path | None = None, junit: Path | None = None) -> tuple[Path, ...]:
+def write_reports(
+    result: Result, *, report: Path | None = None, junit: Path | None = None
+) -> tuple[Path, ...]:
     """Write what was asked for and return the paths.
 
     Args:

@@ -1,0 +1,133 @@
+"""The only place that prints: results on stdout, everything else on stderr."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from mlx_platform.core.errors import MlxError
+from mlx_platform.core.progress import Advance, Progress, Silent
+from mlx_platform.core.report import SCHEMA, Result
+from mlx_platform.core.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDE = 10_000  # columns when nobody watches: a table cell is never broken for a script
+
+
+class Output:
+    """Prints one result, as a document for machines or as a page for people."""
+
+    def __init__(self, *, json: bool, quiet: bool, no_color: bool) -> None:
+        self._json = json
+        self._quiet = quiet
+        self._no_color = no_color or bool(os.environ.get("NO_COLOR"))
+        self._document_printed = False
+
+    @property
+    def wants_json(self) -> bool:
+        return self._json
+
+    def render(self, result: Result) -> None:
+        """Print a command's result; with `--json` nothing when its document was printed before."""
+        for warning in result.warnings:
+            self.notice(f"warning: {warning}")
+        if self._json:
+            if not self._document_printed:
+                self.document(result.document())
+        elif self._quiet:
+            print_line(result.report.summary)
+        else:
+            from mlx_platform.cli.page import draw_page
+
+            draw_page(self._console(), result)
+
+    def document(self, document: dict[str, Any]) -> None:
+        """Print the one JSON document of this command."""
+        self._document_printed = True
+        print_line(to_json(document))
+
+    def notice(self, text: str) -> None:
+        """Tell people something beside the result."""
+        sys.stderr.write(printable(text, limit=4096) + "\n")
+        sys.stderr.flush()
+
+    def progress(self) -> Progress:
+        """A progress display on a terminal, silence elsewhere."""
+        if self._quiet or not sys.stderr.isatty():
+            return Silent()
+        return _TerminalProgress(no_color=self._no_color)
+
+    def _console(self) -> "Console":
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() else _WIDE
+        return Console(no_color=self._no_color, width=width, highlight=False, soft_wrap=False)
+
+
+class _TerminalProgress:
+    def __init__(self, *, no_color: bool) -> None:
+        self._no_color = no_color
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Advance]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True, no_color=self._no_color)
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task(name, total=total)
+            yield lambda units: progress.advance(task, units)
+
+
+def print_line(text: str) -> None:
+    """Print to stdout and flush, so that a pipe that is gone is noticed here."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def to_json(document: dict[str, Any]) -> str:
+    """One JSON document; NaN and infinity, which JSON has not, become null."""
+    try:
+        return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(document), indent=2, ensure_ascii=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124 - NaN
+        return None
+    return value
+
+
+def error_document(error: MlxError, command: str) -> dict[str, Any]:
+    """The JSON document of a command that ended with an error."""
+    return {
+        "schema": SCHEMA,
+        "command": command,
+        "verdict": "error",
+        "exit_code": error.exit_code,
+        "data": None,
+        "warnings": [],
+        "error": {"code": error.code, "message": error.message, "hint": error.hint, **error.details},
+    }
+
+
+def print_error(error: MlxError) -> None:
+    """One sentence on stderr, and the next step when there is one."""
+    sys.stderr.write(f"error: {printable(error.message, limit=4096)}\n")
+    if error.hint:
+        sys.stderr.write(f"       {printable(error.hint, limit=4096)}\n")

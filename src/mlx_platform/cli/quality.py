@@ -1,0 +1,181 @@
+"""Commands that give a verdict: eval, quantize, drift, consistency."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mlx_platform.cli.command import Run, command
+from mlx_platform.cli.options import (
+    JunitOption,
+    LabelOption,
+    RefArgument,
+    ReportOption,
+    SinceOption,
+    TrafficOption,
+    UntilOption,
+)
+from mlx_platform.core.report import Result
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add this module's commands to the application."""
+
+    @command(
+        app,
+        "eval",
+        examples=(
+            'mlx eval digits/4 --data test.parquet --gate "accuracy>=0.9"',
+            "mlx eval digits@staging --data test.parquet --against digits@production --gates gates.toml",
+        ),
+    )
+    def evaluate(
+        run: Run,
+        ref: RefArgument,
+        data: Annotated[Path, typer.Option("--data", metavar="FILE", help="Labelled rows.")],
+        against: Annotated[
+            str | None,
+            typer.Option("--against", metavar="REF", help="Baseline; by default NAME@production."),
+        ] = None,
+        gates: Annotated[
+            Path | None, typer.Option("--gates", metavar="FILE", help="Gate file, TOML or YAML.")
+        ] = None,
+        gate: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--gate", metavar="EXPR", help='E.g. "accuracy>=0.9" or "accuracy:max_drop=1pp"; repeatable.'
+            ),
+        ] = None,
+        label: LabelOption = None,
+        report: ReportOption = None,
+        junit: JunitOption = None,
+    ) -> Result:
+        """Measure a version on labelled rows, compare it with production, and judge its gates."""
+        from mlx_platform.workflows.evaluate import evaluate as workflow
+
+        return workflow(
+            run.context,
+            ref,
+            data=data,
+            against=against,
+            gates=gates,
+            gate_expressions=tuple(gate or ()),
+            label=label,
+            report=report,
+            junit=junit,
+        )
+
+    @command(
+        app,
+        "quantize",
+        examples=(
+            "mlx quantize digits@production --calibration calibration.parquet --data test.parquet",
+            "mlx quantize model.onnx --calibration calib.parquet --data test.parquet -o model.int8.onnx",
+        ),
+    )
+    def quantize(
+        run: Run,
+        ref: RefArgument,
+        calibration: Annotated[
+            Path,
+            typer.Option("--calibration", metavar="FILE", help="A few hundred rows like production's."),
+        ],
+        data: Annotated[
+            Path, typer.Option("--data", metavar="FILE", help="Other labelled rows, for the gate.")
+        ],
+        label: LabelOption = None,
+        max_drop: Annotated[
+            str, typer.Option("--max-drop", metavar="DROP", help="Tolerated loss: 1pp, 0.01abs or 1%rel.")
+        ] = "1pp",
+        min_speedup: Annotated[
+            float | None,
+            typer.Option("--min-speedup", metavar="X", help="Fail when INT8 is not X times as fast."),
+        ] = None,
+        output: Annotated[
+            Path | None,
+            typer.Option("--output", "-o", metavar="FILE", help="Write the ONNX file here as well."),
+        ] = None,
+        report: ReportOption = None,
+        junit: JunitOption = None,
+    ) -> Result:
+        """Quantize to static INT8, and register the result only if its accuracy holds."""
+        from mlx_platform.workflows.quantize import quantize as workflow
+
+        return workflow(
+            run.context,
+            ref,
+            calibration=calibration,
+            data=data,
+            label=label,
+            max_drop=max_drop,
+            min_speedup=min_speedup,
+            output=output,
+            report=report,
+            junit=junit,
+        )
+
+    @command(
+        app,
+        "drift",
+        examples=(
+            "mlx drift digits@production --traffic traffic/ --since 24h --report reports/drift",
+            "mlx drift --baseline baseline.json --traffic today.parquet",
+        ),
+    )
+    def drift(
+        run: Run,
+        traffic: TrafficOption,
+        ref: Annotated[
+            str | None, typer.Argument(metavar="[REF]", help="Version whose baseline and traffic to compare.")
+        ] = None,
+        baseline: Annotated[
+            Path | None,
+            typer.Option("--baseline", metavar="FILE", help="A profile (baseline.json) or reference rows."),
+        ] = None,
+        since: SinceOption = None,
+        until: UntilOption = None,
+        fail_on: Annotated[
+            str, typer.Option("--fail-on", metavar="warn|drift", help="What exits with 5.")
+        ] = "drift",
+        report: ReportOption = None,
+        junit: JunitOption = None,
+    ) -> Result:
+        """Compare logged traffic with the baseline: PSI and KL per feature, with verdicts."""
+        from mlx_platform.workflows.drift import measure_drift
+
+        return measure_drift(
+            run.context,
+            ref,
+            baseline=baseline,
+            traffic=traffic,
+            since=since,
+            until=until,
+            fail_on=fail_on,
+            report=report,
+            junit=junit,
+        )
+
+    @command(
+        app,
+        "consistency",
+        examples=(
+            "mlx consistency digits@production --traffic traffic/ --since 24h --report reports/nightly",
+        ),
+    )
+    def consistency(
+        run: Run,
+        ref: RefArgument,
+        traffic: TrafficOption,
+        since: SinceOption = None,
+        sample: Annotated[
+            int | None, typer.Option("--sample", metavar="N", min=1, help="Replay N requests, drawn evenly.")
+        ] = None,
+        report: ReportOption = None,
+        junit: JunitOption = None,
+    ) -> Result:
+        """Replay logged requests through the same version: do online and offline agree?"""
+        from mlx_platform.workflows.consistency import check_consistency
+
+        return check_consistency(
+            run.context, ref, traffic=traffic, since=since, sample=sample, report=report, junit=junit
+        )

@@ -1,0 +1,97 @@
+"""Commands that run things: serve, demo."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlx_platform.cli.command import Run, command
+from mlx_platform.cli.options import DeviceOption, RefArgument
+from mlx_platform.core.report import SCHEMA, Result
+
+if TYPE_CHECKING:
+    from mlx_platform.serving.server import Addresses
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add this module's commands to the application."""
+
+    @command(
+        app,
+        "serve",
+        examples=(
+            "mlx serve digits@production",
+            "mlx serve digits/3 --port 8080 --admin-port 9090 --traffic traffic/",
+        ),
+    )
+    def serve(
+        run: Run,
+        ref: RefArgument,
+        device: DeviceOption = "auto",
+        host: Annotated[
+            str | None, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
+        ] = None,
+        port: Annotated[
+            int | None, typer.Option("--port", metavar="N", min=0, max=65535, help="By default a free one.")
+        ] = None,
+        admin_port: Annotated[
+            int | None,
+            typer.Option(
+                "--admin-port", metavar="N", min=0, max=65535, help="Metrics and health; a free one."
+            ),
+        ] = None,
+        traffic: Annotated[
+            Path | None, typer.Option("--traffic", metavar="DIR", help="Log every request here.")
+        ] = None,
+    ) -> Result:
+        """Serve exactly this version over HTTP until SIGTERM or Ctrl-C."""
+        from mlx_platform.workflows.serve import serve as workflow
+
+        return workflow(
+            run.context,
+            ref,
+            device=device,
+            host=host,
+            port=port,
+            admin_port=admin_port,
+            traffic=traffic,
+            on_ready=lambda addresses: _announce(run, addresses),
+        )
+
+    @command(app, "demo", examples=("mlx demo", "mlx demo --output /tmp/mlx-demo"))
+    def demo(
+        run: Run,
+        output: Annotated[
+            Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for everything it makes.")
+        ] = Path("mlx-demo"),
+    ) -> Result:
+        """Take real data through the whole loop: train, register, gate, quantize, serve, watch, roll back."""
+        from mlx_platform.workflows.demo import demo as workflow
+
+        return workflow(run.context, output, say=run.output.notice)
+
+
+def _announce(run: Run, addresses: "Addresses") -> None:
+    facts = {
+        "url": addresses.url,
+        "admin_url": addresses.admin_url,
+        "model": addresses.model,
+        "version": addresses.version,
+        "digest": addresses.digest,
+        "pid": os.getpid(),
+    }
+    if run.output.wants_json:
+        run.output.document(
+            {
+                "schema": SCHEMA,
+                "command": "serve",
+                "verdict": None,
+                "exit_code": 0,
+                "data": facts,
+                "warnings": [],
+            }
+        )
+        return
+    run.output.notice(f"Serving {addresses.model}/{addresses.version} on {addresses.url}")
+    run.output.notice(f"Metrics and health on {addresses.admin_url}. Stop with Ctrl-C.")
