@@ -1,0 +1,62 @@
+"""What every test stands on: a home of its own, and the command line as a user calls it."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from mlx_platform.cli.main import main
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command left behind: its exit code and both streams."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        document: dict[str, Any] = orjson.loads(self.out)
+        return document
+
+    @property
+    def data(self) -> dict[str, Any]:
+        data: dict[str, Any] = self.document["data"]
+        return data
+
+
+RunCommand = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home, a cache and a working folder that no other test and no user sees."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for variable in [name for name in os.environ if name.startswith(("MLX_", "MLFLOW_", "GITHUB_"))]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / ".cache"))
+    monkeypatch.setenv("MLX_CACHE_DIR", str(home / ".cache" / "mlx"))
+    monkeypatch.setenv("MLX_ACTOR", "tester")
+    monkeypatch.chdir(tmp_path)
+    return home
+
+
+@pytest.fixture
+def mlx(capsys: pytest.CaptureFixture[str]) -> RunCommand:
+    """Run the command line in this process, through its error funnel."""
+
+    def run(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
