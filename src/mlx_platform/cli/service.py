@@ -67,7 +67,7 @@ def add_commands(app: typer.Typer) -> None:
         ] = Path("mlx-demo"),
     ) -> Result:
         """Take real data through the whole loop: train, register, gate, quantize, serve, watch, roll back."""
-        from mlx_platform.workflows.demo import demo as workflow
+        from mlx_platform.workflows.demo.run import demo as workflow
 
         return workflow(run.context, output, say=run.output.notice)
 

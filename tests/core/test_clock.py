@@ -1,0 +1,47 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from mlx_platform.core.clock import both_zones, parse_time, rfc3339
+from mlx_platform.core.errors import UsageError
+
+NOW = datetime(2026, 3, 8, 12, 0, tzinfo=UTC)
+
+
+def test_a_time_is_printed_in_utc_whatever_its_zone() -> None:
+    moment = datetime(2026, 3, 8, 1, 59, 58, 123456, tzinfo=timezone(timedelta(hours=-5)))
+
+    assert rfc3339(moment) == "2026-03-08T06:59:58.123Z"
+    assert rfc3339(NOW) == "2026-03-08T12:00:00Z"
+
+
+def test_people_see_utc_and_local_time_side_by_side() -> None:
+    assert both_zones(NOW).startswith("2026-03-08 12:00:00Z (")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90s", NOW - timedelta(seconds=90)),
+        ("30m", NOW - timedelta(minutes=30)),
+        ("24h", NOW - timedelta(hours=24)),
+        ("7d", NOW - timedelta(days=7)),
+        ("2026-03-08T06:59:58Z", datetime(2026, 3, 8, 6, 59, 58, tzinfo=UTC)),
+        ("2026-03-08T06:59:58+01:00", datetime(2026, 3, 8, 5, 59, 58, tzinfo=UTC)),
+    ],
+)
+def test_ages_and_zoned_times_are_read(text: str, expected: datetime) -> None:
+    assert parse_time(text, now=NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01T00:00:00Z", "5y", "99999999999999d"])
+def test_what_is_no_time_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_time(text, now=NOW)
+
+
+def test_a_time_without_a_zone_is_refused_and_the_zone_asked_for() -> None:
+    with pytest.raises(UsageError, match="has no zone") as caught:
+        parse_time("2026-03-08T06:59:58", now=NOW)
+
+    assert "2026-03-08T06:59:58Z" in caught.value.hint

@@ -1,0 +1,58 @@
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from mlx_platform.core.errors import UnavailableError, UsageError
+from mlx_platform.core.files import file_lock, sha256_of, write_atomic
+
+
+def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file.txt"
+    write_atomic(path, "first")
+    write_atomic(path, b"second")
+
+    assert path.read_bytes() == b"second"
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.txt"]
+
+
+def test_a_target_that_cannot_be_written_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+
+    with pytest.raises(UsageError, match="Cannot write"):
+        write_atomic(tmp_path / "folder", "text")
+
+    assert list((tmp_path / "folder").iterdir()) == []
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".folder")] == []
+
+
+def test_the_digest_of_a_file_is_its_sha256(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+
+    assert sha256_of(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def _hold_and_die(path: Path, held: "multiprocessing.synchronize.Event") -> None:
+    with file_lock(path, timeout=1, purpose="testing"):
+        held.set()
+        os.kill(os.getpid(), 9)
+
+
+def test_a_lock_is_exclusive_and_dies_with_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with (
+        file_lock(path, timeout=1, purpose="testing"),
+        pytest.raises(UnavailableError, match="still migrating"),
+        file_lock(path, timeout=0.05, purpose="migrating"),
+    ):
+        pass
+    context = multiprocessing.get_context("spawn")
+    held = context.Event()
+    process = context.Process(target=_hold_and_die, args=(path, held))
+    process.start()
+    process.join(30)
+
+    assert held.is_set()
+    with file_lock(path, timeout=1, purpose="testing"):
+        pass

@@ -1,0 +1,107 @@
+from pathlib import Path
+
+import pytest
+
+from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.settings import FILE_CAP, load_settings
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mlx.toml"
+    path.write_text(text)
+    return path
+
+
+def test_without_a_file_the_defaults_start_in_the_working_folder(tmp_path: Path) -> None:
+    settings = load_settings(environment={}, start=tmp_path)
+
+    assert settings.registry.uri == "sqlite:///mlx.db"
+    assert settings.path(settings.registry.artifacts) == tmp_path / "mlx-artifacts"
+    assert settings.promotion["production"].needs == ("evaluation",)
+
+
+def test_the_nearest_file_above_is_found_and_its_folder_anchors_paths(tmp_path: Path) -> None:
+    write(tmp_path, '[cache]\ndir = "cache"')
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+
+    settings = load_settings(environment={}, start=below)
+
+    assert settings.path(settings.cache.dir) == tmp_path / "cache"
+
+
+def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "[serving]\nport = 1\nmax_batch_size = 1\nmax_rows = 1")
+    environment = {"MLX_SERVING_PORT": "2", "MLX_SERVING_MAX_BATCH_SIZE": "2"}
+
+    serving = load_settings(path, environment, {"serving.port": 3, "serving.admin_port": None}).serving
+
+    assert (serving.port, serving.max_batch_size, serving.max_rows, serving.admin_port) == (3, 2, 1, 0)
+
+
+def test_mlflow_variables_are_a_default_that_the_file_overrides(tmp_path: Path) -> None:
+    environment = {"MLFLOW_TRACKING_URI": "http://tracking:5000"}
+
+    assert load_settings(environment=environment, start=tmp_path).registry.uri == "http://tracking:5000"
+
+    path = write(tmp_path, '[registry]\nuri = "sqlite:///own.db"')
+
+    assert load_settings(path, environment).registry.uri == "sqlite:///own.db"
+    assert (
+        load_settings(path, environment | {"MLX_REGISTRY": "sqlite:///env.db"}).registry.uri
+        == "sqlite:///env.db"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("[servng]\nport = 1", "unknown key 'servng'", "Did you mean 'serving'?"),
+        ("[serving]\nprot = 1", "unknown key 'serving.prot'", "Did you mean 'port'?"),
+        (
+            "[promotion.production]\nneed = []",
+            "unknown key 'promotion.production.need'",
+            "Did you mean 'needs'?",
+        ),
+        ("[serving]\nport = 70000", "serving.port = 70000 is not possible", ""),
+        ("[serving]\nport = 'x'", "serving.port = 'x' is not possible", ""),
+        ("not toml", "no valid TOML", ""),
+        ("folder = '/'", "unknown key 'folder'", ""),
+        ("a = " + "[" * 30 + "]" * 30, "nested deeper", ""),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_key_and_the_closest_known_one(
+    tmp_path: Path, text: str, message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_settings(write(tmp_path, text), {})
+
+    assert message in caught.value.message
+    assert str(tmp_path) in caught.value.message
+    assert caught.value.hint == hint
+
+
+def test_a_file_at_the_cap_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> None:
+    load_settings(write(tmp_path, "#" * FILE_CAP), {})
+
+    with pytest.raises(UsageError, match="larger than 256 KiB"):
+        load_settings(write(tmp_path, "#" * (FILE_CAP + 1)), {})
+
+
+def test_a_file_that_was_named_and_is_missing_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="does not exist"):
+        load_settings(tmp_path / "other.toml", {})
+
+
+def test_naming_one_alias_keeps_the_policy_of_the_others(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, '[promotion.champion]\nneeds = ["shadow"]'), {})
+
+    assert settings.promotion["production"].needs == ("evaluation",)
+    assert settings.promotion["champion"].needs == ("shadow",)
+
+
+def test_settings_cannot_be_changed_after_they_were_read(tmp_path: Path) -> None:
+    settings = load_settings(environment={}, start=tmp_path)
+
+    with pytest.raises(ValueError, match="frozen"):
+        settings.actor = "somebody"  # type: ignore[misc]

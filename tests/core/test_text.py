@@ -1,0 +1,26 @@
+import pytest
+
+from mlx_platform.core.text import did_you_mean, plural, printable
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain ä 漢", "plain ä 漢"),
+        ("a\nb", "a\\u000ab"),
+        ("\x1b[2J", "\\u001b[2J"),
+        ("\u202egnp", "\\u202egnp"),
+        ("x" * 2000, "x" * 1023 + "…"),
+    ],
+)
+def test_what_could_steer_a_terminal_is_shown_as_its_code(text: str, expected: str) -> None:
+    assert printable(text) == expected
+
+
+def test_a_misspelt_word_gets_the_closest_known_one_else_all_of_them() -> None:
+    assert did_you_mean("acuracy", ["accuracy", "f1_macro"]) == "Did you mean 'accuracy'?"
+    assert did_you_mean("zzz", ["b", "a"]) == "Known: a, b."
+
+
+def test_counts_read_as_english() -> None:
+    assert (plural(1, "row"), plural(1234, "row"), plural(0, "row")) == ("1 row", "1,234 rows", "0 rows")
