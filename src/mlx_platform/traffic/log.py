@@ -1,0 +1,263 @@
+"""Read a traffic log: file by file, whatever state each is in, with an account of what could not be read."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.traffic import seal
+from mlx_platform.traffic.record import Record
+from mlx_platform.traffic.segment import (
+    CORRUPT_SUFFIX,
+    LATENESS,
+    SEALED_SUFFIX,
+    find_segments,
+    folder_name,
+    hour_of,
+    stem_of,
+)
+
+_HOUR = timedelta(hours=1)
+_PAGE_BITS = 1024
+
+
+@dataclass(slots=True)
+class LogStats:
+    """What was read and what was not; complete once the records have been read to the end.
+
+    `readable` records were read, `records` of them passed the filters, `duplicates` had been met before;
+    `torn` are half-written tails, `unreadable` damaged records, `quarantined` whole files, and `lost_rows`
+    what those held: known where the file still says so, else estimated from its size.
+    """
+
+    records: int = 0
+    segments: int = 0
+    torn: int = 0
+    quarantined: int = 0
+    duplicates: int = 0
+    unreadable: int = 0
+    lost_rows: int = 0
+    readable: int = 0
+    quarantined_files: list[Path] = field(default_factory=list)
+
+    @property
+    def share_usable(self) -> float:
+        """Readable records out of all that the segments in question hold or held; 1 when there is nothing."""
+        lost = self.torn + self.unreadable + self.lost_rows
+        return self.readable / (self.readable + lost) if self.readable + lost else 1.0
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "records": self.records,
+            "segments": self.segments,
+            "torn": self.torn,
+            "unreadable": self.unreadable,
+            "quarantined": self.quarantined,
+            "duplicates": self.duplicates,
+            "share_usable": self.share_usable,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records are wanted: every given property must fit; `[since, until)` is half-open event time."""
+
+    model: str | None = None
+    version: str | None = None
+    digest: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def wants(self, record: Record) -> bool:
+        return (
+            (self.model is None or record.model == self.model)
+            and (self.version is None or record.version == self.version)
+            and (self.digest is None or record.digest == self.digest)
+            and (self.since is None or record.time >= self.since)
+            and (self.until is None or record.time < self.until)
+        )
+
+    def may_hold(self, path: Path) -> bool:
+        """Whether a segment can hold wanted records, from its folders alone."""
+        for key, value in (("model", self.model), ("version", self.version)):
+            named = [part for part in path.parts if part.startswith(f"{key}=")]
+            if value is not None and named and named[-1] != folder_name(key, value):
+                return False
+        hour = hour_of(path)
+        if hour is None:
+            return True
+        if self.since is not None and hour + _HOUR <= self.since:
+            return False
+        return self.until is None or hour - LATENESS < self.until
+
+
+class _Seen:
+    """The keys of records met so far, as one bit each where sequence numbers lie close together."""
+
+    def __init__(self) -> None:
+        self._pages: dict[tuple[str, str, int], int] = {}
+
+    def add(self, record: Record) -> bool:
+        """Remember a record; False when it was there."""
+        number, bit = divmod(record.seq, _PAGE_BITS)
+        page = (record.server_id, record.boot_id, number)
+        bits = self._pages.get(page, 0)
+        if bits >> bit & 1:
+            return False
+        self._pages[page] = bits | 1 << bit
+        return True
+
+
+def has_segments(folder: Path) -> bool:
+    """Whether a folder is a traffic log: some file below it is a segment that names its hour."""
+    return any(hour_of(path) for path in find_segments(folder))
+
+
+def read_log(
+    folder: Path,
+    *,
+    model: str | None = None,
+    version: str | None = None,
+    digest: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> tuple[Iterator[Record], LogStats]:
+    """Read the records of a traffic log, or of a part of its folders, a few thousand at a time.
+
+    Segments come oldest hour first, open ones as well; records keep their order within a segment. A sealed
+    file that is damaged is renamed to `*.corrupt` where that is allowed, and counted.
+
+    Args:
+        folder: of the log.
+        model: only this model's records.
+        version: only this version's.
+        digest: only those answered by this package.
+        since: the first moment.
+        until: the moment after the last.
+
+    Returns:
+        The records, and statistics that fill while they are read.
+
+    Raises:
+        NotFoundError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise NotFoundError(
+            f"There is no traffic log at {folder}.", hint="Write one with: mlx serve --traffic DIR"
+        )
+    stats = LogStats()
+    selection = Selection(model, version, digest, since, until)
+    return _Reader(selection, stats).read(find_segments(folder)), stats
+
+
+class _Reader:
+    """Reads segments one after another and keeps the account."""
+
+    def __init__(self, selection: Selection, stats: LogStats) -> None:
+        self._selection = selection
+        self._stats = stats
+        self._seen = _Seen()
+        self._sealed_rows = 0
+        self._sealed_bytes = 0
+        self._broken_bytes: list[int] = []
+
+    def read(self, segments: list[Path]) -> Iterator[Record]:
+        for path in segments:
+            if not self._selection.may_hold(path):
+                continue
+            self._stats.segments += 1
+            for record in self._records(path):
+                self._stats.readable += 1
+                if not self._selection.wants(record):
+                    continue
+                if self._seen.add(record):
+                    self._stats.records += 1
+                    yield record
+                else:
+                    self._stats.duplicates += 1
+        for size in self._broken_bytes:
+            per_row = self._sealed_bytes / self._sealed_rows if self._sealed_rows else size
+            self._stats.lost_rows += max(1, round(size / max(1.0, per_row)))
+
+    def _records(self, path: Path) -> Iterator[Record]:
+        try:
+            if path.name.endswith(SEALED_SUFFIX):
+                yield from self._sealed(path)
+            else:
+                yield from self._open(path)
+        except FileNotFoundError:
+            # Sealed, or deleted for its age, after the folders were listed.
+            sealed = path.with_name(stem_of(path) + SEALED_SUFFIX)
+            if sealed != path and sealed.exists():
+                yield from self._sealed(sealed)
+
+    def _open(self, path: Path) -> Iterator[Record]:
+        losses = seal.Losses()
+        try:
+            yield from seal.read_open(path, losses)
+        finally:
+            self._stats.torn += losses.torn
+            self._stats.unreadable += losses.unreadable
+
+    def _sealed(self, path: Path) -> Iterator[Record]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        size = path.stat().st_size
+        rows = total = 0
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                total = file.metadata.num_rows
+                self._take_losses(file.metadata.metadata or {})
+                for batch in file.iter_batches(batch_size=seal.ROW_GROUP):
+                    for row in _rows(batch):
+                        rows += 1
+                        try:
+                            record = seal.from_row(row)
+                        except UsageError:
+                            self._stats.unreadable += 1
+                        else:
+                            yield record
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException, UsageError) as error:
+            lost = total - rows
+            if isinstance(error, OSError) and error.errno:
+                # The disk or the rights fail, not the file: it may be whole, and stays where it is.
+                self._stats.unreadable += max(1, lost)
+                return
+            self._quarantine(path)
+            if total:
+                self._stats.lost_rows += lost
+            else:
+                self._broken_bytes.append(size)
+        else:
+            self._sealed_rows += rows
+            self._sealed_bytes += size
+
+    def _take_losses(self, metadata: Mapping[bytes, bytes]) -> None:
+        """Count again what was cut when the segment was sealed."""
+        with suppress(ValueError):
+            self._stats.torn += int(metadata.get(seal.TORN_KEY.encode(), 0))
+            self._stats.unreadable += int(metadata.get(seal.UNREADABLE_KEY.encode(), 0))
+
+    def _quarantine(self, path: Path) -> None:
+        self._stats.quarantined += 1
+        self._stats.quarantined_files.append(path)
+        with suppress(OSError):
+            path.replace(path.with_name(path.name + CORRUPT_SUFFIX))
+
+
+def _rows(batch: Any) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    index = batch.schema.get_field_index("time")
+    if index < 0:
+        raise UsageError("A sealed segment has no column 'time'.")
+    # Python's datetime has microseconds; without the cast pyarrow would reach for pandas.
+    moments = batch.column(index).cast(pa.timestamp("us", tz="UTC"), safe=False)
+    rows: list[dict[str, Any]] = batch.set_column(index, "time", moments).to_pylist()
+    return rows

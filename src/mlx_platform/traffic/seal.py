@@ -1,0 +1,200 @@
+"""Turn open segments that nobody writes any more into Parquet.
+
+A writer starts this module as a process of its own (`python -m mlx_platform.traffic.seal FOLDER`), so that
+neither the work nor the libraries it needs weigh on a server.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.traffic import frame
+from mlx_platform.traffic.record import STAGES, Record
+from mlx_platform.traffic.segment import (
+    OPEN_SUFFIX,
+    SEALED_SUFFIX,
+    fsync_folder,
+    stem_of,
+    try_lock,
+)
+
+SCHEMA = "mlx.traffic/v1"
+SCHEMA_KEY = "mlx.schema"
+TORN_KEY = "mlx.torn"
+UNREADABLE_KEY = "mlx.unreadable"
+JSON_COLUMNS = ("inputs", "outputs", "hashes", "timings_other")
+ROW_GROUP = 4096  # records that sealing and reading hold at a time
+
+
+@dataclass(slots=True)
+class Losses:
+    """Lines of an open segment that hold no record: the torn tail, and those whose checksum fails."""
+
+    torn: int = 0
+    unreadable: int = 0
+
+
+def read_open(path: Path, losses: Losses) -> Iterator[Record]:
+    """The records of an open segment; what is torn or damaged is counted and left out.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        while line := file.readline(frame.LINE_CAP):
+            if not line.endswith(b"\n"):
+                while (rest := file.readline(frame.LINE_CAP)) and not rest.endswith(b"\n"):
+                    pass
+                if not rest:
+                    losses.torn += 1
+                    return
+                losses.unreadable += 1
+                continue
+            try:
+                yield frame.decode(line)
+            except UsageError:
+                losses.unreadable += 1
+
+
+def table_schema() -> Any:
+    """The Arrow schema of a sealed segment: columns for whatever is one value, JSON text for the rest."""
+    import pyarrow as pa
+
+    text, repeated = pa.string(), pa.dictionary(pa.int32(), pa.string())
+    return pa.schema(
+        [
+            ("request_id", text),
+            ("time", pa.timestamp("ns", tz="UTC")),
+            ("seq", pa.int64()),
+            *((name, repeated) for name in ("server_id", "boot_id", "model", "version", "digest")),
+            *((name, repeated) for name in ("arm", "endpoint", "cache")),
+            ("status", pa.int32()),
+            ("rows", pa.int64()),
+            ("batch_rows", pa.int64()),
+            ("sampling", pa.float64()),
+            ("error", text),
+            ("truncated", pa.bool_()),
+            *((f"{stage}_ms", pa.float64()) for stage in STAGES),
+            *((name, text) for name in JSON_COLUMNS),
+        ]
+    )
+
+
+def to_row(record: Record) -> dict[str, Any]:
+    """A record as a row of the sealed schema."""
+    row = {name: getattr(record, name) for name in Record.__slots__}
+    timings = dict(row.pop("timings_ms"))
+    row |= {f"{stage}_ms": timings.pop(stage, None) for stage in STAGES}
+    row["timings_other"] = timings
+    for name in JSON_COLUMNS:
+        row[name] = orjson.dumps(row[name]).decode() if row[name] else ""
+    return row
+
+
+def from_row(row: dict[str, Any]) -> Record:
+    """The record of a row.
+
+    Raises:
+        UsageError: the row holds something else than a record.
+    """
+    try:
+        for name in JSON_COLUMNS:
+            row[name] = orjson.loads(row[name]) if row[name] else {}
+    except (KeyError, TypeError, orjson.JSONDecodeError) as error:
+        raise UsageError(f"A record cannot be read: {error}.") from error
+    timings = {stage: row[f"{stage}_ms"] for stage in STAGES if row.get(f"{stage}_ms") is not None}
+    row["timings_ms"] = timings | row["timings_other"]
+    row["time"] = row["time"].isoformat() if row.get("time") else None
+    return Record.from_document(row)
+
+
+def seal(path: Path) -> bool:
+    """Write the Parquet file of an open segment beside it, then remove the open one.
+
+    Safe to repeat after a crash at any point: the sealed file appears whole, under a name that follows from
+    the open file's.
+
+    Returns:
+        False when its writer lives, or somebody else has just sealed it.
+
+    Raises:
+        OSError: the disk is full, read-only or failing; the open segment stays as it is.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        if not try_lock(handle) or not os.fstat(handle).st_nlink:
+            return False
+        if os.fstat(handle).st_size:
+            _write_sealed(path)
+        path.unlink()
+        fsync_folder(path.parent)
+    finally:
+        os.close(handle)
+    return True
+
+
+def _write_sealed(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    target = path.with_name(stem_of(path) + SEALED_SUFFIX)
+    temporary = target.with_name(target.name + ".tmp")
+    losses = Losses()
+    records = read_open(path, losses)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        schema = table_schema()
+        with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
+            while group := list(islice(records, ROW_GROUP)):
+                writer.write_table(pa.Table.from_pylist([to_row(record) for record in group], schema=schema))
+            # What was cut must stay known: a reader of the sealed file reports it as well.
+            writer.add_key_value_metadata(
+                {SCHEMA_KEY: SCHEMA, TORN_KEY: str(losses.torn), UNREADABLE_KEY: str(losses.unreadable)}
+            )
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(target)
+
+
+def recover(folder: Path) -> int:
+    """Seal every orphan below a folder.
+
+    Returns:
+        How many were sealed.
+
+    Raises:
+        OSError: one could not be sealed; the others still were.
+    """
+    sealed, failure = 0, None
+    for path in sorted(folder.rglob(f"*{OPEN_SUFFIX}")):
+        try:
+            sealed += seal(path)
+        except OSError as error:
+            failure = error
+    if failure:
+        raise failure
+    return sealed
+
+
+def main(folder: Path) -> int:
+    """Recover as a background process: the server's threads come first."""
+    os.nice(10)
+    try:
+        recover(folder)
+    except OSError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
