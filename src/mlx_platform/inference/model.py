@@ -1,0 +1,220 @@
+"""The one inference path: evaluation, replay, quantization checks, embedding and the server all run this."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlx_platform.core.errors import MlxError, UsageError
+from mlx_platform.core.tensors import Array, Columns, Tensors, TensorSpec, row_count, text_column
+from mlx_platform.core.text import printable
+from mlx_platform.inference.cases import GoldenCase
+from mlx_platform.inference.golden import compare_case
+from mlx_platform.inference.package import Package
+from mlx_platform.inference.pipeline import Pipeline
+from mlx_platform.inference.rows import as_columns, rows_from_json
+from mlx_platform.inference.session import Session, open_session
+from mlx_platform.inference.spec import ModelSpec
+from mlx_platform.inference.steps.step import CellError
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the model said.
+
+    Attributes:
+        columns: classification: `label` (object [n]), `label_index` (INT64 [n]), `confidence` [n] and
+            `probabilities` [n, classes]; regression: `value` [n]; otherwise the outputs.
+        tensors: the raw outputs by name.
+    """
+
+    columns: dict[str, Array]
+    tensors: dict[str, Array]
+
+
+class Model:
+    """A loaded package. Every method may be called from many threads at once."""
+
+    def __init__(self, package: Package, session: Session, *, name: str, version: str) -> None:
+        self.package = package
+        self.spec: ModelSpec = package.spec
+        self.session = session
+        self.name = name
+        self.version = version
+        self._pipeline = Pipeline(self.spec, package.root)
+        _check_signature(self.spec, session)
+
+    @classmethod
+    def load(
+        cls, package: Package, *, name: str = "", version: str = "0", device: str = "auto", threads: int = 0
+    ) -> "Model":
+        """Load the network and the pipeline's assets of an opened package.
+
+        Args:
+            package: see `open_package`.
+            name: the registered name, or the file's stem.
+            version: the registered number, "0" for an unregistered file.
+            device: see `open_session`.
+            threads: see `open_session`.
+
+        Raises:
+            UsageError: the network cannot be loaded, or differs from what `model.toml` declares.
+        """
+        session = open_session(package.model_path, device=device, threads=threads)
+        return cls(package, session, name=name, version=version)
+
+    @property
+    def digest(self) -> str:
+        return self.package.digest
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.spec.labels
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Raw columns taken by name; () when one plain input takes all columns in order."""
+        return self._pipeline.columns
+
+    def encode(self, rows: Columns) -> dict[str, Array]:
+        """The input tensors of raw columns [n]; columns that the pipeline does not name are ignored.
+
+        Raises:
+            UsageError: a column is missing or holds what the model cannot take; names column and row.
+        """
+        return self._pipeline.encode(rows)
+
+    def run(
+        self, feeds: Tensors, outputs: Sequence[str] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Array]:
+        """The output tensors of input tensors; see `Session.run`."""
+        return self.session.run(feeds, outputs, timeout=timeout)
+
+    def decode(self, tensors: Tensors) -> dict[str, Array]:
+        """The answer columns of output tensors; see `Answers.columns`."""
+        return self._pipeline.decode(tensors)
+
+    def predict(self, rows: Any, *, batch_size: int = 64) -> Answers:
+        """Answer rows, batch by batch.
+
+        Args:
+            rows: columns by name, a data frame, a 2-D array, or a list of dicts or lists.
+            batch_size: rows of one run; a network that fixes its first dimension decides itself.
+
+        Raises:
+            UsageError: names the column and the row, counted from 0 over all rows.
+        """
+        columns = as_columns(rows, self.spec, self.columns)
+        count = row_count(columns)
+        if not count:
+            raise UsageError("There are no rows to predict.")
+        outputs: list[dict[str, Array]] = []
+        fixed = self.spec.inputs[0].shape[0] if self.spec.inputs[0].shape else None
+        for start, batch in _batches(columns, fixed or batch_size):
+            size = row_count(batch)
+            try:
+                feeds = self.encode(_padded(batch, fixed) if fixed else batch)
+            except CellError as error:
+                raise error.moved(start) from error
+            tensors = self.run(feeds)
+            outputs.append({name: value[:size] for name, value in tensors.items()} if fixed else tensors)
+        joined = {name: _joined([output[name] for output in outputs]) for name in outputs[0]}
+        return Answers(self.decode(joined), joined)
+
+    def rows_from_json(self, rows: Any) -> dict[str, Array]:
+        """Parsed JSON rows as columns, read strictly.
+
+        Args:
+            rows: a list of objects, or of lists where the model takes its columns in order.
+
+        Raises:
+            UsageError: names the row and the column that cannot be used.
+        """
+        return rows_from_json(rows, self.spec, self.columns, self._pipeline.kinds)
+
+    def self_check(self) -> list[str]:
+        """Run the golden cases; each mismatch is a sentence, and no sentence means that all is well."""
+        problems: list[str] = []
+        for number, case in enumerate(self.package.golden(), 1):
+            try:
+                problems += [
+                    f"Golden case {number}: {problem}" for problem in compare_case(case, self.answer(case))
+                ]
+            except MlxError as error:
+                problems.append(f"Golden case {number} does not run: {error.message}")
+        return problems
+
+    def answer(self, case: GoldenCase) -> Answers:
+        """The model's answers to a golden case's inputs: raw columns, or input tensors as they are."""
+        rows = case.rows()
+        if self.columns and set(rows) == {spec.name for spec in self.spec.inputs}:
+            tensors = self.run(rows)
+            return Answers(self.decode(tensors), tensors)
+        return self.predict(rows, batch_size=max(1, row_count(rows)))
+
+
+def _check_signature(spec: ModelSpec, session: Session) -> None:
+    """The declared tensors must be the network's; a declared shape may be the narrower one."""
+    for noun, declared, found in (
+        ("input", spec.inputs, session.inputs),
+        ("output", spec.outputs, session.outputs),
+    ):
+        real = {tensor.name: tensor for tensor in found}
+        for tensor in declared:
+            match = real.get(tensor.name)
+            if match is None or match.datatype != tensor.datatype or not _fits(tensor, match):
+                raise UsageError(
+                    f"model.toml declares the {noun} {printable(str(tensor), 128)}, the network does not: "
+                    + (f"it has {printable(str(match), 128)}." if match else f"it has {', '.join(real)}.")
+                )
+    missing = {tensor.name for tensor in session.inputs} - {tensor.name for tensor in spec.inputs}
+    if missing:
+        raise UsageError(
+            f"model.toml does not declare the input {printable(min(missing), 128)!r} of the network."
+        )
+
+
+def _fits(declared: TensorSpec, found: TensorSpec) -> bool:
+    return len(declared.shape) == len(found.shape) and all(
+        want == have or have is None for want, have in zip(declared.shape, found.shape, strict=True)
+    )
+
+
+def _batches(columns: Columns, size: int) -> Iterator[tuple[int, dict[str, Array]]]:
+    if size < 1:
+        raise UsageError(f"A batch has at least one row, not {size}.")
+    count = row_count(columns)
+    for start in range(0, count, size):
+        yield start, {name: column[start : start + size] for name, column in columns.items()}
+
+
+def _padded(batch: dict[str, Array], size: int) -> dict[str, Array]:
+    """The batch filled up to `size` rows with its last row."""
+    lack = size - row_count(batch)
+    if not lack:
+        return batch
+    return {
+        name: np.concatenate([column, np.repeat(column[-1:], lack, axis=0)]) for name, column in batch.items()
+    }
+
+
+def _joined(parts: list[Array]) -> Array:
+    if len(parts) == 1:
+        return parts[0]
+    if len({part.shape[1:] for part in parts}) == 1:
+        return np.concatenate(parts)
+    # Sequence outputs differ in length from batch to batch; each row keeps its own.
+    return text_column([row for part in parts for row in part])
+
+
+def features(spec: ModelSpec, rows: Columns) -> dict[str, Array]:
+    """What drift watches, by name, one value per row.
+
+    Numbers and categories are themselves. Text gives `<column>.chars` and `<column>.words`, an image
+    `<column>.width`, `.height` and `.brightness` (mean grey, 0 to 255). An input of [n, k] without column
+    names gives `<input>[0]` to `<input>[k-1]`; larger tensors give `.mean` and `.std`.
+    """
+    from mlx_platform.inference.features import extract
+
+    return extract(spec, rows)

@@ -1,0 +1,109 @@
+"""The image step: decode, resize and normalise with OpenCV, whose decoders are native and release the GIL."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.tensors import Array
+from mlx_platform.inference.steps.step import Batch, CellError, Options, Site, Step
+
+_MAX_PIXELS = 1 << 26
+_CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
+_RESAMPLING = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}  # OpenCV's own numbers
+
+
+def opencv() -> Any:
+    """OpenCV, told before its first import how many pixels a decoder may unpack from a small file."""
+    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(_MAX_PIXELS))
+    import cv2
+
+    return cv2
+
+
+def decode_image(cell: Any, column: str, row: int, max_bytes: int) -> Array:
+    """One image as uint8 [height, width, 3] in OpenCV's order BGR; an array is taken to be RGB or grey.
+
+    Raises:
+        CellError: missing, too large, or nothing that OpenCV can decode.
+    """
+    cv2 = opencv()
+    if isinstance(cell, np.ndarray):
+        return _from_array(cell, column, row)
+    if not isinstance(cell, bytes):
+        raise CellError(column, row, "the image is missing" if cell is None else "the cell is no image")
+    if len(cell) > max_bytes:
+        raise CellError(column, row, f"the image has {len(cell):,} bytes, more than {max_bytes:,}")
+    try:
+        image = cv2.imdecode(np.frombuffer(cell, np.uint8), cv2.IMREAD_COLOR) if cell else None
+    except cv2.error:
+        image = None
+    if image is None:
+        raise CellError(column, row, "the bytes are no image that can be decoded")
+    decoded: Array = image
+    return decoded
+
+
+def _from_array(cell: Array, column: str, row: int) -> Array:
+    if cell.dtype != np.uint8 or cell.ndim not in {2, 3} or (cell.ndim == 3 and cell.shape[2] not in {1, 3}):
+        raise CellError(column, row, "an image array must be uint8 [height, width] or [height, width, 3]")
+    if not cell.size:
+        raise CellError(column, row, "the image has no pixels")
+    if cell.ndim == 2 or cell.shape[2] == 1:
+        return np.repeat(cell.reshape(*cell.shape[:2], 1), 3, axis=2)
+    return cell[:, :, ::-1]
+
+
+class ImageStep(Step):
+    """`image`: encoded bytes or uint8 arrays to a float tensor.
+
+    value = (pixel * scale - mean) / std, per channel in the order of `channels`.
+    """
+
+    kind = "image"
+
+    def __init__(self, options: Options, site: Site) -> None:
+        self._column = options.text("column", "image")
+        self._input = site.input(options.text("input"))
+        size = options.numbers("size", ())
+        self._channels = options.choice("channels", _CHANNELS, "RGB")
+        self._layout = options.choice("layout", ("NCHW", "NHWC"), "NCHW")
+        self._resampling = options.choice("resize", _RESAMPLING, "linear")
+        self._scale = float(options.take("scale", (int, float), 1 / 255))
+        mean = options.numbers("mean", (0.0,))
+        std = options.numbers("std", (1.0,))
+        options.done()
+        count = _CHANNELS[self._channels]
+        if len(size) != 2 or min(size) < 1 or any(side != int(side) for side in size):
+            raise UsageError("Step 'image' needs size = [height, width].")
+        if {len(mean), len(std)} - {1, count} or 0.0 in std:
+            raise UsageError(f"Step 'image': mean and std take 1 or {count} numbers, and std no zero.")
+        self._size = (int(size[0]), int(size[1]))
+        self._mean = np.asarray(mean, dtype=np.float32)
+        self._std = np.asarray(std, dtype=np.float32)
+        self._max_bytes = site.max_image_bytes
+        self.takes = {self._column: "image"}
+        self.makes = (self._input.name,)
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows = [
+            self._one(decode_image(cell, self._column, row, self._max_bytes))
+            for row, cell in enumerate(batch[self._column])
+        ]
+        pixels = (np.stack(rows).astype(np.float32) * np.float32(self._scale) - self._mean) / self._std
+        if self._layout == "NCHW":
+            pixels = pixels.transpose(0, 3, 1, 2)
+        return batch | {self._input.name: np.ascontiguousarray(pixels, dtype=self._input.numpy_type)}
+
+    def _one(self, image: Array) -> Array:
+        cv2 = opencv()
+        height, width = self._size
+        if image.shape[:2] != self._size:
+            image = cv2.resize(image, (width, height), interpolation=_RESAMPLING[self._resampling])
+        if self._channels == "RGB":
+            return image[:, :, ::-1]
+        if self._channels == "GRAY":
+            grey: Array = cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_BGR2GRAY)
+            return grey[:, :, np.newaxis]
+        return image
