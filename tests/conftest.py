@@ -1,37 +1,12 @@
 """What every test stands on: a home of its own, and the command line as a user calls it."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
+from support import Outcome, RunCommand
 
 from mlx_platform.cli.main import main
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a command left behind: its exit code and both streams."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        document: dict[str, Any] = orjson.loads(self.out)
-        return document
-
-    @property
-    def data(self) -> dict[str, Any]:
-        data: dict[str, Any] = self.document["data"]
-        return data
-
-
-RunCommand = Callable[..., Outcome]
 
 
 @pytest.fixture(autouse=True)

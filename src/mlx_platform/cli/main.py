@@ -27,19 +27,31 @@ def create_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-    app.callback()(_version_option)
+    app.callback()(_global_options)
     for room in (registry, release, quality, service):
         room.add_commands(app)
     return app
 
 
-def _version_option(
-    *,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
         print_line(f"mlx {__version__}")
         raise typer.Exit
+
+
+def _global_options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            is_eager=True,
+            callback=lambda wanted: _print_version(wanted=wanted),
+        ),
+    ] = False,
+) -> None:
+    """Options of `mlx` itself; the version is printed before any command is looked for."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -338,13 +338,10 @@ class _Story:
         rows = tuple((step.title, f"{step.seconds:.1f} s", step.command) for step in self._steps)
         report = Report(
             title="The whole loop",
-            summary=f"{len(rows)} steps in {seconds:.0f} s; production is {production.ref}, which served the traffic.",
+            summary=f"{len(rows)} steps in {seconds:.0f} s; {production.ref} is in production, as it served.",
             facts=(
                 Fact("folder", f"{self._folder}/  (mlx.toml, mlx.db, data/, models/, traffic/, reports/)"),
-                Fact(
-                    "reports",
-                    ", ".join(sorted(page.parent.name for page in self._reports.glob("*/report.html"))),
-                ),
+                Fact("reports", ", ".join(pages)),
             ),
             details=(Table("What was done", ("step", "time", "command"), rows, numeric=(1,)),),
             next_steps=(

@@ -1,0 +1,158 @@
+"""Promises about the whole surface, that hold for every command and module there will ever be."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from support import RunCommand
+
+import mlx_platform
+from mlx_platform.cli.main import create_app
+from mlx_platform.cli.output import error_document
+from mlx_platform.core.errors import MlxError
+from mlx_platform.core.report import Report, Result
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = [str(command.name) for command in create_app().registered_commands]
+LINKS = ("cli", "registry", "evaluation", "drift", "quantize", "serving")
+
+# What a start of the command line may load beside the standard library.
+LIGHT = {"mlx_platform", "typer", "annotated_doc", "shellingham", "typing_extensions"}
+# Typer reads the parameters of the one command that was called with pydantic.
+COMMAND = LIGHT | {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The top-level modules, outside the standard library, that a fresh process holds after a command."""
+    script = (
+        "import sys; from mlx_platform.cli.main import main; code = main(sys.argv[1:]);"
+        "names = {name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names);"
+        "sys.stderr.write('LOADED ' + ' '.join(sorted(names)) + chr(10)); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stderr.splitlines() if line.startswith("LOADED "))
+    return {name for name in line.split()[1:] if not name.startswith(("_", "pytest", "distutils"))}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"), [(["--help"], LIGHT), (["--version"], LIGHT), (["promote", "--help"], COMMAND)]
+)
+def test_help_and_version_load_nothing_heavy(arguments: list[str], allowed: set[str]) -> None:
+    assert loaded_by(*arguments) <= allowed
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_its_parameters_and_gives_examples(name: str, mlx: RunCommand) -> None:
+    outcome = mlx(name, "--help")
+    command = typer.main.get_command(create_app()).commands[name]  # type: ignore[attr-defined]
+
+    assert outcome.code == 0
+    assert f"mlx {name}" in outcome.out.partition("Examples:")[2]
+    assert [parameter.name for parameter in command.params if not getattr(parameter, "help", None)] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_shared_options(name: str, mlx: RunCommand) -> None:
+    text = mlx(name, "--help").out
+
+    for option in (
+        "--json",
+        "--quiet",
+        "--no-color",
+        "--registry",
+        "--config",
+        "--actor",
+        "--yes",
+        "--debug",
+    ):
+        assert option in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_documented(name: str) -> None:
+    assert f"## mlx {name}\n" in (ROOT / "docs" / "cli.md").read_text()
+    assert f"mlx {name}" in (ROOT / "README.md").read_text()
+
+
+def test_an_error_is_one_json_document_with_the_keys_of_a_result(mlx: RunCommand) -> None:
+    outcome = mlx("resolve", "digits@production", "--json")
+    document = json.loads(outcome.out)
+    result = Result("resolve", {}, Report("", "")).document()
+
+    assert outcome.code == 3
+    assert set(document) == set(result) | {"error"}
+    assert document["exit_code"] == 3
+    assert set(error_document(MlxError("x"), "resolve")) == set(document)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["promte"], "Did you mean 'promote'?"),
+        (["resolve", "digits@production", "--jsn"], "--json"),
+        (["resolve"], "REF"),
+        (["promote", "digits/1"], "--to"),
+    ],
+)
+def test_a_usage_error_is_a_sentence_and_exits_with_2(
+    arguments: list[str], words: str, mlx: RunCommand
+) -> None:
+    outcome = mlx(*arguments)
+
+    assert outcome.code == 2
+    assert words in outcome.err
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+
+
+def test_a_usage_error_is_a_document_when_json_was_asked_for(mlx: RunCommand) -> None:
+    outcome = mlx("promte", "--json")
+
+    assert json.loads(outcome.out)["error"]["code"] == "usage"
+
+
+def test_the_public_names_are_the_promised_ones() -> None:
+    assert mlx_platform.__all__ == ["__version__", "load"]
+    assert all(hasattr(mlx_platform, name) for name in mlx_platform.__all__)
+
+
+def test_the_version_is_the_one_of_the_distribution(mlx: RunCommand) -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+
+    assert f'version = "{mlx_platform.__version__}"' in project
+    assert mlx("--version").out == f"mlx {mlx_platform.__version__}\n"
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_the_rooms_at_the_root_are_links_into_the_package(name: str) -> None:
+    link = ROOT / name
+
+    assert link.is_symlink()
+    assert str(link.readlink()) == f"src/mlx_platform/{name}"
+    assert (link / "__init__.py").is_file()
+
+
+def test_the_lock_pins_by_hash_and_names_no_index() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    pins = re.findall(r"^[a-z0-9].*$", lock, re.MULTILINE)
+
+    assert "://" not in lock
+    assert all("==" in pin for pin in pins)
+    assert lock.count("--hash=sha256:") >= len(pins)
+
+
+def test_only_the_two_rims_catch_everything() -> None:
+    broad = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        if re.search(r"^\s*except( Exception| BaseException)?( as \w+)?:", path.read_text(), re.MULTILINE)
+    ]
+
+    assert broad == ["src/mlx_platform/cli/main.py"]
