@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support import Outcome, RunCommand
+from support import Demo, Outcome, RunCommand, run_process
 
 from mlx_platform.cli.main import main
 
@@ -35,3 +35,12 @@ def mlx(capsys: pytest.CaptureFixture[str]) -> RunCommand:
         return Outcome(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The demo, run once for all tests; they may read everything and must leave it as it was."""
+    folder = tmp_path_factory.mktemp("demo")
+    outcome = run_process(["demo", "--json"], cwd=folder, env={"HOME": str(folder)})
+    assert outcome.code == 0, outcome.err
+    return Demo(folder / "mlx-demo", outcome)

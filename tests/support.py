@@ -1,7 +1,11 @@
 """Types that tests share."""
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -27,3 +31,42 @@ class Outcome:
 
 
 RunCommand = Callable[..., Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """A finished demo: its folder, and what the command printed."""
+
+    folder: Path
+    outcome: Outcome
+
+    def run(self, *arguments: object, env: Mapping[str, str] | None = None) -> Outcome:
+        """Run a command in the demo's folder, as a process of its own."""
+        return run_process(arguments, cwd=self.folder, env=env)
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    """The variables of a new user's shell: none of ours, none of MLflow's."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MLX_", "MLFLOW_", "GITHUB_"))
+    }
+    return kept | {"MLX_ACTOR": "tester"} | extra
+
+
+def run_process(
+    arguments: Iterable[object], *, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 240
+) -> Outcome:
+    """Run `mlx` as a process and wait for it."""
+    command = [sys.executable, "-m", "mlx_platform.cli", *(str(argument) for argument in arguments)]
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=clean_environment(**(env or {})),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,317 @@
+"""Whatever is put in, a user gets one sentence, the right exit code, and nothing lost or half-written."""
+
+import http.server
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support import Demo, Outcome, clean_environment, run_process
+
+
+def sentence(outcome: Outcome) -> str:
+    """The one error sentence of a command; fails when there is a traceback or anything on stdout."""
+    assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+    errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, outcome.err
+    return errors[0]
+
+
+def snapshot(demo: Demo) -> Any:
+    return (demo.run("list", "digits", "--json").data, demo.run("history", "digits", "--json").data)
+
+
+@pytest.fixture
+def untouched(demo: Demo) -> Iterator[Demo]:
+    """The demo's folder, with a check that neither versions nor history changed."""
+    before = snapshot(demo)
+    yield demo
+    assert snapshot(demo) == before
+
+
+def write_rows(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def digits_rows(path: Path, demo: Demo, *, nan: bool = False, drop: Sequence[str] = ()) -> Path:
+    table = pq.read_table(demo.folder / "data/test.parquet").slice(0, 20)
+    columns = {name: table[name].to_numpy().copy() for name in table.column_names if name not in drop}
+    if nan:
+        columns["p10"][7] = np.nan
+    return write_rows(path, **columns)
+
+
+def test_a_missing_source_is_not_found(untouched: Demo, tmp_path: Path) -> None:
+    outcome = untouched.run("register", "digits", tmp_path / "no.onnx")
+
+    assert outcome.code == 3
+    assert "no.onnx" in sentence(outcome)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x04pickle", b"PK\x03\x04zip", os.urandom(2000)])
+def test_a_file_that_is_no_onnx_is_refused(untouched: Demo, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    outcome = untouched.run("register", "digits", path)
+
+    assert outcome.code == 2
+    assert "model.onnx" in sentence(outcome)
+
+
+def test_external_data_outside_the_folder_is_refused(untouched: Demo, tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    (tmp_path / "secret.bin").write_bytes(np.zeros(4, np.float32).tobytes())
+    weights = TensorProto(
+        name="w", data_type=TensorProto.FLOAT, dims=[2, 2], data_location=TensorProto.EXTERNAL
+    )
+    weights.external_data.add(key="location", value="../secret.bin")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])],
+        [weights],
+    )
+    folder = tmp_path / "package"
+    folder.mkdir()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    assert onnx.__version__
+
+    for source in (folder, folder / "model.onnx"):
+        outcome = untouched.run("register", "digits", source)
+
+        assert outcome.code == 2
+        sentence(outcome)
+
+
+def test_a_label_column_that_does_not_exist_is_named_with_the_columns_there_are(untouched: Demo) -> None:
+    outcome = untouched.run("eval", "digits/2", "--data", "data/test.parquet", "--label", "lable")
+
+    assert outcome.code == 2
+    assert "lable" in sentence(outcome)
+    assert "label" in outcome.err
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_an_empty_data_file_is_undecided_never_a_pass(untouched: Demo, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"empty.{suffix}"
+    if suffix == "parquet":
+        write_rows(path, p00=np.zeros(0, np.float32), label=np.zeros(0, np.int64))
+    else:
+        path.write_text("")
+    outcome = untouched.run("eval", "digits/2", "--data", path)
+
+    assert outcome.code == 7
+    assert "Traceback" not in outcome.err
+
+
+def test_nan_in_the_inputs_is_named_with_its_column_and_row(untouched: Demo, tmp_path: Path) -> None:
+    outcome = untouched.run(
+        "eval", "digits/2", "--data", digits_rows(tmp_path / "nan.parquet", untouched, nan=True)
+    )
+
+    assert outcome.code == 2
+    assert "p10" in sentence(outcome)
+    assert "7" in outcome.err
+
+
+def test_a_missing_column_is_named(untouched: Demo, tmp_path: Path) -> None:
+    path = digits_rows(tmp_path / "short.parquet", untouched, drop=["p63"])
+    outcome = untouched.run("eval", "digits/2", "--data", path)
+
+    assert outcome.code == 2
+    assert "p63" in sentence(outcome)
+
+
+@pytest.mark.parametrize(
+    ("reference", "code"),
+    [
+        ("digits/99", 3),
+        ("nothing@production", 3),
+        ("digits@champion", 3),
+        ("digits@production~99", 3),
+        ("nothing", 3),
+        ("digits", 2),
+        ("digits@", 2),
+        ("dig its@production", 2),
+        ("digits@production\n", 2),
+        ("../etc/passwd", 3),
+    ],
+)
+def test_an_unknown_reference_has_its_own_exit_code(untouched: Demo, reference: str, code: int) -> None:
+    for command in (["resolve", reference], ["eval", reference, "--data", "data/test.parquet"]):
+        outcome = untouched.run(*command)
+
+        assert outcome.code == code, outcome.err
+        sentence(outcome)
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nb", "a\n", "", " lead", "a/b", "@x", "../x", "a\x1b[2Jb", "x" * 129, "=cmd()"]
+)
+def test_a_name_that_could_trick_somebody_is_refused(untouched: Demo, name: str) -> None:
+    outcome = untouched.run("register", name, "models/first")
+
+    assert outcome.code == 2
+    assert "\x1b" not in outcome.err
+    sentence(outcome)
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    connection = sqlite3.connect(database, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["resolve", "digits@production"],
+        ["list", "digits"],
+        ["promote", "digits/1", "--to", "staging"],
+        ["register", "digits", "models/first"],
+    ],
+)
+def test_a_locked_registry_is_busy_in_one_sentence(untouched: Demo, command: list[str]) -> None:
+    with locked(untouched.folder / "mlx.db"):
+        outcome = untouched.run(*command, env={"MLX_REGISTRY_TIMEOUT": "1"})
+
+    assert outcome.code == 9
+    sentence(outcome)
+
+
+def test_a_server_that_is_not_there_is_unreachable(untouched: Demo) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        for command in (["resolve", "digits@production"], ["register", "digits", "models/first"]):
+            outcome = untouched.run(*command, "--registry", uri, env={"MLX_REGISTRY_TIMEOUT": "1"})
+
+            assert outcome.code == 9
+            sentence(outcome)
+
+
+class _Garbage(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"<html><script>alert(1)</script>"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 - the base class names it so
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+        pass
+
+
+def test_a_server_that_answers_html_is_refused(untouched: Demo) -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Garbage)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        uri = f"http://127.0.0.1:{server.server_address[1]}"
+        outcome = untouched.run("resolve", "digits@production", "--registry", uri)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+    assert outcome.code == 9
+    sentence(outcome)
+
+
+def test_a_registry_that_was_never_made_is_not_found_and_not_made_by_reading(tmp_path: Path) -> None:
+    outcome = run_process(["list"], cwd=tmp_path)
+
+    assert outcome.code == 3
+    assert "mlx init" in outcome.err
+    assert not (tmp_path / "mlx.db").exists()
+
+
+@pytest.mark.parametrize("flag", ["--port", "--admin-port"])
+def test_a_port_in_use_is_named(untouched: Demo, flag: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        outcome = untouched.run("serve", "digits@production", flag, port)
+
+    assert outcome.code == 2
+    assert str(port) in sentence(outcome)
+
+
+LONG_COMMANDS = {
+    "register": ["register", "other", "models/first", "--baseline", "data/train.parquet"],
+    "eval": ["eval", "digits/2", "--data", "data/test.parquet"],
+    "quantize": [
+        "quantize",
+        "digits/2",
+        "--calibration",
+        "data/calibration.parquet",
+        "--data",
+        "data/test.parquet",
+    ],
+    "drift": ["drift", "digits@production", "--traffic", "traffic", "--report", "reports/interrupted"],
+    "consistency": [
+        "consistency",
+        "digits@production",
+        "--traffic",
+        "traffic",
+        "--report",
+        "reports/interrupted",
+    ],
+    "demo": ["demo", "--output", "interrupted-demo"],
+}
+
+
+@pytest.mark.parametrize("name", LONG_COMMANDS)
+def test_ctrl_c_ends_a_long_command_with_130_and_nothing_half_written(untouched: Demo, name: str) -> None:
+    models = untouched.run("list", "--json").data
+    seen = []
+    for delay in (0.3, 0.8, 1.5):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mlx_platform.cli", *LONG_COMMANDS[name]],
+            cwd=untouched.folder,
+            env=clean_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        seen.append(process.returncode)
+
+        assert "Traceback" not in err, err
+        assert process.returncode in {130, 0, 5}, err
+        if process.returncode == 130:
+            assert "Interrupted." in err
+
+    assert 130 in seen
+    assert 0 in seen or untouched.run("list", "--json").data == models
+    leftovers = [
+        path for path in untouched.folder.rglob("*") if path.name.startswith(".") and path.suffix != ".lock"
+    ]
+    assert [path for path in leftovers if path.parent.name == "interrupted"] == []
