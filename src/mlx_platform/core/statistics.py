@@ -94,11 +94,18 @@ def _bisect(function: Callable[[float], float], low: float, high: float) -> floa
     return (low + high) / 2
 
 
+_EXACT_FLIPS = 500  # beyond it whole-number binomials are slow, and the incomplete beta function is as good
+
+
 def mcnemar_exact(won: int, lost: int) -> float:
     """The two-sided exact p-value that won and lost rows are equally likely (McNemar, 1947)."""
     flips = won + lost
     if flips == 0:
         return 1.0
+    if flips > _EXACT_FLIPS:
+        from scipy.special import bdtr
+
+        return float(min(1.0, 2 * bdtr(min(won, lost), flips, 0.5)))
     tail = sum(math.comb(flips, k) for k in range(min(won, lost) + 1))
     return float(min(1.0, 2 * tail / 2**flips))
 
@@ -149,19 +156,35 @@ def bootstrap(
         The interval; NaN ends when more than a twentieth of the resamples are undefined.
     """
     generator = np.random.default_rng(seed)
-    undefined = Interval(math.nan, math.nan)
     if rows < 2:
-        return undefined
+        return Interval(math.nan, math.nan)
     point = statistic(np.arange(rows))
     draws = np.array([statistic(generator.integers(0, rows, rows)) for _ in range(resamples)])
+    return bca_interval(point, draws, _leave_groups_out(statistic, rows), confidence)
+
+
+def bca_interval(
+    point: float, draws: npt.NDArray[np.float64], left_out: npt.NDArray[np.float64], confidence: float = 0.95
+) -> Interval:
+    """The bias-corrected and accelerated interval from resamples that are already drawn (Efron, 1987).
+
+    Args:
+        point: the statistic of all rows.
+        draws: its values on the resamples; NaN where it is not defined.
+        left_out: its values with one row, or one of many equal groups of rows, left out.
+        confidence: two-sided.
+
+    Returns:
+        The interval; NaN ends when more than a twentieth of the resamples are undefined.
+    """
     finite = draws[np.isfinite(draws)]
-    if not math.isfinite(point) or len(finite) < 0.95 * resamples:
-        return undefined
+    if not math.isfinite(point) or len(finite) == 0 or len(finite) < 0.95 * len(draws):
+        return Interval(math.nan, math.nan)
     below = (np.sum(finite < point) + 0.5 * np.sum(finite == point)) / len(finite)
     if not 0 < below < 1:
         return Interval(float(finite.min()), float(finite.max()))
     bias = _NORMAL.inv_cdf(float(below))
-    acceleration = _acceleration(statistic, rows)
+    acceleration = _acceleration(left_out)
     ends = []
     for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
         z = bias + _NORMAL.inv_cdf(tail)
@@ -173,12 +196,17 @@ def bootstrap(
 _JACKKNIFE_GROUPS = 100
 
 
-def _acceleration(statistic: Callable[[npt.NDArray[np.intp]], float], rows: int) -> float:
-    """From a delete-group jackknife: at most 100 groups, so that its cost does not grow with the rows."""
+def _leave_groups_out(
+    statistic: Callable[[npt.NDArray[np.intp]], float], rows: int
+) -> npt.NDArray[np.float64]:
+    """A delete-group jackknife: at most 100 groups, so that its cost does not grow with the rows."""
     groups = np.array_split(np.arange(rows), min(rows, _JACKKNIFE_GROUPS))
     every = np.arange(rows)
-    values = np.array([statistic(np.delete(every, group)) for group in groups])
-    values = values[np.isfinite(values)]
+    return np.array([statistic(np.delete(every, group)) for group in groups])
+
+
+def _acceleration(left_out: npt.NDArray[np.float64]) -> float:
+    values = left_out[np.isfinite(left_out)]
     if len(values) < 2:
         return 0.0
     deviations = values.mean() - values

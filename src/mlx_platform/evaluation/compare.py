@@ -1,0 +1,323 @@
+"""A candidate against a baseline on the same rows: what changed, and whether it is no worse than allowed.
+
+Not being significantly different is not the same as being equally good. A loss is ruled out only when its
+whole one-sided interval stays within the margin, and shown only when the whole interval lies beyond it;
+between the two there is too little data.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.statistics import Interval, mcnemar_exact, tango_interval, tango_z
+from mlx_platform.core.verdict import Verdict
+from mlx_platform.evaluation.measure import block_sums, can_measure
+from mlx_platform.evaluation.metrics import METRICS, Classified, Metric, Scored, metric_of, metrics_of
+from mlx_platform.evaluation.resample import Resampled, Sums, resample
+
+_NORMAL = NormalDist()
+_POWER = 0.8
+_ONE_PERCENT = 0.01
+_MOST_ROWS = 10**9
+MIN_ROWS = 30  # fewer rows than this do not carry a bootstrap
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """How single answers changed: `won` rows are right now and were not, `lost` rows were and are not."""
+
+    won: int
+    lost: int
+    agreeing: int
+    rows: int
+
+    @property
+    def gain(self) -> float:
+        """The difference of the two accuracies."""
+        return (self.won - self.lost) / self.rows
+
+    @property
+    def agreement(self) -> float:
+        return self.agreeing / self.rows
+
+    @property
+    def p_value(self) -> float:
+        """Of McNemar's exact test that both are equally accurate; for the report, never a reason to pass."""
+        return mcnemar_exact(self.won, self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Candidate less baseline in one metric, with a two-sided interval; NaN where it cannot be measured."""
+
+    metric: Metric
+    candidate: float
+    baseline: float
+    lower: float
+    upper: float
+    resampled: tuple[Resampled, Resampled] | None
+
+    @property
+    def value(self) -> float:
+        return self.candidate - self.baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`identical` says that candidate and baseline are the same package, so that nothing can differ."""
+
+    rows: int
+    flips: Flips | None
+    differences: dict[str, Difference]
+    confidence: float
+    identical: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """A tolerated loss: an amount in the metric's unit, or a share of the baseline's value.
+
+    `floor` is the loss in the metric's unit that is tolerated however small the baseline's value is.
+    """
+
+    amount: float
+    relative: bool = False
+    floor: float = 0.0
+
+    def of(self, baseline: Any) -> Any:
+        """The loss that is tolerated beside a baseline's value, or beside an array of them."""
+        room = np.maximum(self.amount * baseline if self.relative else self.amount, self.floor)
+        return room if isinstance(baseline, np.ndarray) else float(room)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to one question about a difference.
+
+    `gain` is positive when the candidate is better; `lower` and `upper` are its one-sided bounds, less the
+    uncertainty of a relative margin. `rows_needed` is how many rows would probably decide, 0 when unknown.
+    """
+
+    verdict: Verdict
+    gain: float
+    lower: float
+    upper: float
+    margin: float
+    rows_needed: int = 0
+    message: str = ""
+
+
+def compare(
+    candidate: Scored,
+    baseline: Scored,
+    *,
+    metrics: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    identical: bool = False,
+) -> Comparison:
+    """Compare two sets of answers to the same rows in the same order, with one set of resamples for both.
+
+    Raises:
+        UsageError: the two do not answer the same rows, or a metric is unknown.
+    """
+    if type(candidate) is not type(baseline) or not np.array_equal(candidate.truth, baseline.truth):
+        raise UsageError("Only two models of one task that answer the same rows can be compared.")
+    task = "classification" if isinstance(candidate, Classified) else "regression"
+    wanted = metrics_of(task) if metrics is None else tuple(metric_of(name, task) for name in metrics)
+    sums = [resample(block_sums(scored, wanted, seed), seed=seed) for scored in (candidate, baseline)]
+    flips = _flips(candidate, baseline)
+    differences = {
+        metric.name: _difference(metric, candidate, baseline, (sums[0], sums[1]), flips, confidence)
+        for metric in wanted
+    }
+    return Comparison(candidate.rows, flips, differences, confidence, identical)
+
+
+def _flips(candidate: Scored, baseline: Scored) -> Flips | None:
+    if not isinstance(candidate, Classified):
+        return None
+    right = candidate.answer == candidate.truth
+    was_right = baseline.answer == baseline.truth
+    return Flips(
+        won=int((right & ~was_right).sum()),
+        lost=int((~right & was_right).sum()),
+        agreeing=int((candidate.answer == baseline.answer).sum()),
+        rows=candidate.rows,
+    )
+
+
+def _difference(
+    metric: Metric,
+    candidate: Scored,
+    baseline: Scored,
+    sums: tuple[dict[Any, Sums], dict[Any, Sums]],
+    flips: Flips | None,
+    confidence: float,
+) -> Difference:
+    values = metric.of(candidate), metric.of(baseline)
+    interval = Interval(math.nan, math.nan)
+    pair = None
+    measurable = can_measure(metric, candidate) and can_measure(metric, baseline)
+    if metric.parts is not None and measurable and candidate.rows > 1:
+        pair = (
+            sums[0][metric.parts].apply(metric.value),
+            sums[1][metric.parts].apply(metric.value),
+        )
+        interval = pair[0].combine(pair[1], np.subtract).interval(confidence)
+    if metric.kind == "rate" and flips:
+        interval = tango_interval(flips.won, flips.lost, flips.rows, confidence)
+    return Difference(metric, *values, interval.lower, interval.upper, pair)
+
+
+def no_worse(comparison: Comparison, name: str, margin: Margin) -> Outcome:
+    """Whether the candidate loses less than the margin in a metric, at the comparison's one-sided level.
+
+    Rates are decided by Tango's score test, everything else by the paired bootstrap.
+    """
+    difference = comparison.differences[name]
+    if margin.relative and difference.baseline <= 0:
+        message = (
+            f"the baseline's {name} is {difference.baseline:.4g}, and a share of that is no margin: "
+            "write the tolerated change as an amount, such as 0.01abs"
+        )
+        return _unmeasured(difference, Verdict.ERROR, message)
+    return _decide(comparison, difference, margin)
+
+
+def better(comparison: Comparison, name: str) -> Outcome:
+    """Whether the candidate is better in a metric, at the comparison's one-sided level."""
+    return _decide(comparison, comparison.differences[name], Margin(0.0))
+
+
+def _unmeasured(difference: Difference, verdict: Verdict, message: str) -> Outcome:
+    nan = math.nan
+    return Outcome(verdict, _sign(difference.metric) * difference.value, nan, nan, nan, message=message)
+
+
+def _sign(metric: Metric) -> float:
+    return -1.0 if metric.higher_is_better is False else 1.0
+
+
+def _decide(comparison: Comparison, difference: Difference, margin: Margin) -> Outcome:
+    metric = difference.metric
+    gain = _sign(metric) * difference.value
+    if comparison.identical:
+        verdict = Verdict.PASS if margin.of(1.0) > 0 else Verdict.FAIL
+        return Outcome(
+            verdict, 0.0, 0.0, 0.0, margin.of(difference.baseline), 0, "the same package on both sides"
+        )
+    if not math.isfinite(gain):
+        side = "candidate" if not math.isfinite(difference.candidate) else "baseline"
+        return _unmeasured(difference, Verdict.UNDECIDED, f"not measured for the {side}: {metric.undefined}")
+    if metric.kind == "rate" and comparison.flips:
+        return _decide_by_flips(comparison.flips, margin.of(difference.baseline), comparison.confidence)
+    if difference.resampled is None:
+        return _unmeasured(difference, Verdict.UNDECIDED, f"no paired test exists for {metric.name}")
+    return _decide_by_resampling(comparison, difference, margin)
+
+
+def _decide_by_flips(flips: Flips, margin: float, confidence: float) -> Outcome:
+    z = tango_z(flips.won, flips.lost, flips.rows, margin)
+    critical = _NORMAL.inv_cdf(confidence)
+    bounds = tango_interval(flips.won, flips.lost, flips.rows, 2 * confidence - 1)
+    share = (flips.won + flips.lost) / flips.rows
+    error = math.sqrt(max(0.0, share - flips.gain**2) / flips.rows)
+    return _outcome(
+        passed=z > critical,
+        failed=z < -critical,
+        gain=flips.gain,
+        bounds=bounds,
+        margin=margin,
+        needed=rows_needed(flips.rows, error, margin, flips.gain, confidence, share=True),
+    )
+
+
+def _decide_by_resampling(comparison: Comparison, difference: Difference, margin: Margin) -> Outcome:
+    metric, rows, confidence = difference.metric, comparison.rows, comparison.confidence
+    candidate, baseline = difference.resampled or (None, None)
+    if candidate is None or baseline is None:
+        raise ValueError("a difference without resamples")
+    sign = _sign(metric)
+    # The margin is resampled with the baseline: a share of an uncertain number is uncertain too.
+    room = candidate.combine(baseline, lambda new, old: sign * (new - old) + margin.of(old))
+    tolerated = margin.of(difference.baseline)
+    bounds = room.interval(2 * confidence - 1)
+    gain = sign * difference.value
+    if math.isnan(bounds.lower):
+        return _unmeasured(difference, Verdict.UNDECIDED, "not defined on too many resamples")
+    needed = rows_needed(rows, room.error, tolerated, gain, confidence, share=metric.unit == "share")
+    # Where no resample differs, the rows must be enough to have met a difference of the margin's size.
+    share = tolerated if metric.unit == "share" else _ONE_PERCENT
+    enough = rows >= MIN_ROWS and (room.error > 0 or rows >= _rows_without_flips(share, confidence))
+    return _outcome(
+        passed=enough and bounds.lower > 0,
+        failed=rows >= MIN_ROWS and bounds.upper < 0,
+        gain=gain,
+        bounds=Interval(bounds.lower - tolerated, bounds.upper - tolerated),
+        margin=tolerated,
+        needed=max(needed, MIN_ROWS) if needed else 0,
+    )
+
+
+def _outcome(
+    *, passed: bool, failed: bool, gain: float, bounds: Interval, margin: float, needed: int
+) -> Outcome:
+    verdict = Verdict.PASS if passed else Verdict.FAIL if failed else Verdict.UNDECIDED
+    return Outcome(
+        verdict,
+        gain,
+        bounds.lower,
+        bounds.upper,
+        margin,
+        needed if verdict is Verdict.UNDECIDED else 0,
+    )
+
+
+def rows_needed(
+    rows: int, error: float, margin: float, gain: float, confidence: float = 0.95, *, share: bool = False
+) -> int:
+    """How many rows would rule out a loss of `margin` with 80 % power.
+
+    n = (z_confidence + z_power)^2 * rows * error^2 / distance^2, where the distance is the margin if both are
+    equally good. Where that many rows are already there, it is the distance of the observed gain from the
+    margin. With a change in 5 % of the rows and a margin of one point this is 618 * 5 = 3,090.
+
+    Args:
+        rows: how many there are.
+        error: standard error of the gain on them.
+        margin: the tolerated loss, 0 for a test of superiority.
+        gain: the observed one.
+        confidence: one-sided.
+        share: whether the gain is one of shares, which even without any change needs rows to be ruled out.
+
+    Returns:
+        0 when no number of rows would decide.
+    """
+    width = (_NORMAL.inv_cdf(confidence) + _NORMAL.inv_cdf(_POWER)) * error
+    least = _rows_without_flips(margin, confidence) if share and margin > 0 else 0
+    for distance in (margin, abs(gain + margin)):
+        if distance <= 0:
+            continue
+        needed = max(math.ceil(rows * (width / distance) ** 2), least)
+        if needed > rows:
+            return needed if needed <= _MOST_ROWS else 0
+    return 0
+
+
+def _rows_without_flips(margin: float, confidence: float) -> int:
+    """The fewest rows on which Tango's test rules out the margin when no answer changed at all."""
+    if margin <= 0:
+        return _MOST_ROWS
+    z = _NORMAL.inv_cdf(confidence)
+    return math.floor(z * z * max(0.0, 1 - margin) / margin) + 1
+
+
+def primary_metric(task: str) -> str:
+    """The metric that stands for a task when nobody named one."""
+    return next(metric.name for metric in METRICS.values() if metric.task == task)

@@ -1,0 +1,194 @@
+"""Answers to gates: measurements and a comparison in, a check for each gate out."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlx_platform.core.statistics import wilson
+from mlx_platform.core.verdict import Check, Verdict
+from mlx_platform.evaluation.compare import Comparison, Margin, Outcome, better, no_worse
+from mlx_platform.evaluation.gates import Defaults, Gate
+from mlx_platform.evaluation.measure import Measurement
+from mlx_platform.evaluation.metrics import METRICS
+
+WARN_ONLY = "level = warn: it never decides"
+NO_BASELINE = "there is no baseline to compare with"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A gate with its answer, for people (`check`) and as numbers (JSON-ready)."""
+
+    gate: Gate
+    check: Check
+    numbers: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "name": self.gate.name,
+            "metric": self.gate.metric,
+            "limit": self.gate.limit,
+            "level": "warn" if self.gate.warn else "fail",
+            "verdict": str(self.check.verdict),
+            "measured": self.check.measured,
+            "threshold": self.check.threshold,
+            "message": self.check.message,
+            "skipped": self.check.skipped,
+            **self.numbers,
+        }
+
+
+def judge(
+    gates: Iterable[Gate],
+    measurements: Mapping[str, Measurement],
+    comparison: Comparison | None = None,
+    defaults: Defaults | None = None,
+) -> tuple[Judged, ...]:
+    """Answer every gate.
+
+    Limits (`min`, `max`) compare the value itself; drops and superiority use the paired test. What cannot be
+    measured or compared is undecided or an error, never a pass.
+
+    Args:
+        gates: the questions, for metrics that were measured.
+        measurements: of the candidate, by metric.
+        comparison: with the baseline; None when there is none.
+        defaults: what becomes of open questions.
+    """
+    defaults = defaults or Defaults()
+    known = {**measurements, **pair_measurements(comparison)}
+    return tuple(_judge(gate, known, comparison, defaults) for gate in gates)
+
+
+def pair_measurements(comparison: Comparison | None) -> dict[str, Measurement]:
+    """The shares of rows that only a comparison knows: agreement, flips won and lost."""
+    if comparison is None or comparison.flips is None:
+        return {}
+    flips = comparison.flips
+    counts = {"agreement": flips.agreeing, "flips_won": flips.won, "flips_lost": flips.lost}
+    measured = {}
+    for name, count in counts.items():
+        interval = wilson(count, flips.rows, comparison.confidence)
+        higher = name != "flips_lost"
+        measured[name] = Measurement(
+            name, count / flips.rows, interval.lower, interval.upper, flips.rows, "share", higher
+        )
+    return measured
+
+
+def _judge(
+    gate: Gate, measurements: Mapping[str, Measurement], comparison: Comparison | None, defaults: Defaults
+) -> Judged:
+    if gate.needs_baseline and comparison is None:
+        judged = _without_baseline(gate, defaults)
+    elif gate.limit in ("min", "max"):
+        judged = _absolute(gate, measurements.get(gate.metric))
+    else:
+        judged = _paired(gate, comparison, defaults)
+    if gate.warn:
+        return replace(judged, check=replace(judged.check, skipped=judged.check.skipped or WARN_ONLY))
+    return judged
+
+
+def _without_baseline(gate: Gate, defaults: Defaults) -> Judged:
+    verdict = Verdict.ERROR if defaults.on_missing == "error" else Verdict.UNDECIDED
+    check = Check(
+        name=gate.name,
+        verdict=verdict,
+        measured="",
+        threshold=_threshold(gate),
+        message=NO_BASELINE,
+        group="gates",
+        skipped=NO_BASELINE if defaults.on_missing == "skip" else "",
+    )
+    return Judged(gate, check, {"value": None, "lower": None, "upper": None})
+
+
+def _absolute(gate: Gate, measurement: Measurement | None) -> Judged:
+    if measurement is None or math.isnan(measurement.value):
+        reason = measurement.reason if measurement else "it was not measured"
+        verdict, measured, message = Verdict.UNDECIDED, "", f"{gate.metric} cannot be measured: {reason}"
+    else:
+        value = measurement.value
+        met = value >= gate.threshold if gate.limit == "min" else value <= gate.threshold
+        verdict = Verdict.PASS if met else Verdict.FAIL
+        measured, message = shown(value, measurement.lower, measurement.upper), ""
+    check = Check(gate.name, verdict, measured, _threshold(gate), message, "gates")
+    numbers = {
+        "value": finite(measurement.value if measurement else math.nan),
+        "lower": finite(measurement.lower if measurement else math.nan),
+        "upper": finite(measurement.upper if measurement else math.nan),
+        "limit_value": gate.threshold,
+    }
+    return Judged(gate, check, numbers)
+
+
+def _paired(gate: Gate, comparison: Comparison | None, defaults: Defaults) -> Judged:
+    if comparison is None:
+        raise ValueError("a paired gate without a comparison")
+    difference = comparison.differences[gate.metric]
+    margin = gate.margin or Margin(0.0)
+    superiority = gate.limit == "superiority"
+    outcome = better(comparison, gate.metric) if superiority else no_worse(comparison, gate.metric, margin)
+    verdict, message = outcome.verdict, outcome.message
+    if verdict is Verdict.UNDECIDED and not message:
+        message = _too_few(outcome, comparison.rows)
+        verdict = {"fail": Verdict.FAIL, "error": Verdict.ERROR}.get(defaults.on_inconclusive, verdict)
+    check = Check(gate.name, verdict, _shown_gain(gate, outcome), _threshold(gate), message, "gates")
+    numbers = {
+        "value": finite(difference.candidate),
+        "baseline": finite(difference.baseline),
+        "difference": finite(difference.value),
+        "gain": finite(outcome.gain),
+        "lower": finite(outcome.lower),
+        "upper": finite(outcome.upper),
+        "margin": finite(outcome.margin),
+        "rows_needed": outcome.rows_needed or None,
+    }
+    return Judged(gate, check, numbers)
+
+
+def _too_few(outcome: Outcome, rows: int) -> str:
+    if outcome.rows_needed:
+        return f"{rows:,} rows are too few to tell; about {outcome.rows_needed:,} would probably decide"
+    return f"{rows:,} rows cannot tell, since the difference lies at the limit itself"
+
+
+def _threshold(gate: Gate) -> str:
+    if gate.limit == "min":
+        return f">= {gate.shown}"
+    if gate.limit == "max":
+        return f"<= {gate.shown}"
+    return "better than the baseline" if gate.limit == "superiority" else f"{gate.limit} {gate.shown}"
+
+
+def _shown_gain(gate: Gate, outcome: Outcome) -> str:
+    if math.isnan(outcome.gain):
+        return ""
+    scale, unit = (100.0, " pp") if METRICS[gate.metric].unit == "share" else (1.0, "")
+    # Shown in the metric's own direction, so that a rising loss reads as a rise.
+    sign = -1.0 if METRICS[gate.metric].higher_is_better is False else 1.0
+    ends = sorted((sign * scale * outcome.lower, sign * scale * outcome.upper))
+    text = f"{sign * scale * outcome.gain:+.4g}{unit}"
+    return text if math.isnan(ends[0]) else f"{text} [{ends[0]:+.4g}, {ends[1]:+.4g}]"
+
+
+def shown(value: float, lower: float = math.nan, upper: float = math.nan) -> str:
+    """A number with its interval, for people."""
+    text = number(value)
+    return text if math.isnan(lower) else f"{text} [{number(lower)}, {number(upper)}]"
+
+
+def number(value: float) -> str:
+    """A number as tables show it: four decimals, fewer of a large one, significant digits of a small one."""
+    if math.isnan(value):
+        return "not measured"
+    if value == 0 or 0.001 <= abs(value) < 1e12:
+        return f"{value:.4f}" if abs(value) < 100 else f"{value:,.1f}"
+    return f"{value:.4g}"
+
+
+def finite(value: float) -> float | None:
+    """A number for JSON, which has none for NaN and infinity."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,169 @@
+"""The truth column and the answers of a model, brought to the codes and numbers that metrics take."""
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mlx_platform.core.errors import UndecidedError, UsageError
+from mlx_platform.core.tensors import Array, Columns
+from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.evaluation.metrics import Classified, Predicted, Scored
+from mlx_platform.evaluation.resample import Codes, Floats
+
+_LABELS_SHOWN = 12
+
+
+def score(
+    task: str, truth: Array, answers: Columns, labels: Sequence[str] = (), *, column: str = "label"
+) -> Scored:
+    """Put answers beside the truth.
+
+    Args:
+        task: `classification` or `regression`.
+        truth: the true labels or numbers [rows], as they stand in a file.
+        answers: what the model said: `label` [rows] or `label_index` [rows], and `probabilities`
+            [rows, classes] where there are any; or `value` [rows].
+        labels: the labels in the order of the model's classes; those of the probabilities' columns.
+        column: the name of the truth column, for messages.
+
+    Raises:
+        UsageError: a truth is missing, of the wrong type, or a label that the model does not know.
+        UndecidedError: there are no rows, or the task has no metrics.
+    """
+    if len(truth) == 0:
+        raise UndecidedError("There are no rows to evaluate on.")
+    if task == "regression":
+        return Predicted(numbers(truth, column), _numeric_answers(answers))
+    if task != "classification":
+        raise UndecidedError(
+            f"A model for {task} cannot be evaluated: its outputs have no meaning to compare with a truth.",
+            hint='Declare task = "classification" or "regression" in its model.toml and register it again.',
+        )
+    probabilities = answers.get("probabilities")
+    labels = tuple(labels) or _numbered(probabilities)
+    codes = label_codes(truth, labels, column)
+    return Classified(codes, _answered_codes(answers, labels), _matrix(probabilities), len(labels))
+
+
+def _numbered(probabilities: Array | None) -> tuple[str, ...]:
+    if probabilities is None:
+        raise UsageError(
+            "The model declares no labels.", hint="List them as labels = [...] in its model.toml."
+        )
+    return tuple(str(index) for index in range(probabilities.shape[1]))
+
+
+def _matrix(probabilities: Array | None) -> Floats | None:
+    return None if probabilities is None else probabilities.astype(np.float64)
+
+
+def _answered_codes(answers: Columns, labels: Sequence[str]) -> Codes:
+    if "label_index" in answers:
+        return answers["label_index"].astype(np.int64)
+    codes = {label: code for code, label in enumerate(labels)}
+    return np.array([codes[str(cell)] for cell in answers["label"].tolist()], dtype=np.int64)
+
+
+def _numeric_answers(answers: Columns) -> Floats:
+    return answers["value"].reshape(-1).astype(np.float64)
+
+
+def label_codes(truth: Array, labels: Sequence[str], column: str = "label") -> Codes:
+    """The class code of every row [rows]; labels are compared as text, so 3, 3.0 and "3" are one label.
+
+    Raises:
+        UsageError: names the first row whose label is missing or unknown, and the known labels.
+    """
+    known = {label: code for code, label in enumerate(labels)}
+
+    def code_of(cell: Any) -> int | None:
+        return next((known[text] for text in _spellings(cell) if text in known), None)
+
+    return _by_value(truth, code_of, np.int64, lambda cell: _unknown_label(cell, labels), column)
+
+
+def _spellings(cell: Any) -> tuple[str, ...]:
+    if isinstance(cell, bytes):
+        return (cell.decode("utf-8", "replace"),)
+    if isinstance(cell, bool):
+        return (str(cell), str(cell).lower(), str(int(cell)))
+    # A column of whole numbers becomes one of floats on its way through many a tool.
+    if isinstance(cell, float) and cell.is_integer():
+        return (str(cell), str(int(cell)))
+    return (str(cell),)
+
+
+def _unknown_label(cell: Any, labels: Sequence[str]) -> tuple[str, str]:
+    shown = ", ".join(printable(label, 40) for label in labels[:_LABELS_SHOWN])
+    more = f" and {len(labels) - _LABELS_SHOWN} more" if len(labels) > _LABELS_SHOWN else ""
+    message = f"holds the label {printable(repr(cell), 60)}, which the model does not know"
+    close = did_you_mean(str(cell), labels)
+    hint = f"Known: {shown}{more}."
+    return message, f"{close} {hint}" if close.startswith("Did") else hint
+
+
+def numbers(truth: Array, column: str = "label") -> Floats:
+    """The truth as numbers [rows].
+
+    Raises:
+        UsageError: names the first row that is missing, not finite, or no number.
+    """
+    if truth.dtype.kind in "iuf" and truth.ndim == 1:
+        values = truth.astype(np.float64)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            raise _bad_row(column, int(bad[0]), f"holds {values[bad[0]]}, not a finite number")
+        return values
+
+    return _by_value(truth, _number, np.float64, _no_number, column)
+
+
+def _number(cell: Any) -> float | None:
+    if isinstance(cell, bool) or not isinstance(cell, int | float):
+        return None
+    return float(cell) if math.isfinite(cell) else None
+
+
+def _no_number(cell: Any) -> tuple[str, str]:
+    return (
+        f"holds {printable(repr(cell), 60)}, which is no finite number",
+        "A model for regression is evaluated on a column of numbers.",
+    )
+
+
+def _by_value(
+    truth: Array,
+    convert: Callable[[Any], float | None],
+    dtype: Any,
+    explain: Callable[[Any], tuple[str, str]],
+    column: str,
+) -> Array:
+    """Convert cell by cell, once per distinct value; `explain` says what is wrong where that gives None."""
+    if truth.ndim != 1:
+        raise UsageError(
+            f"The column {printable(column)!r} holds {truth.ndim - 1}-dimensional cells, not values."
+        )
+    seen: dict[tuple[type, Any], float | None] = {}
+    converted = np.empty(len(truth), dtype=dtype)
+    for row, cell in enumerate(truth.tolist()):
+        if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+            raise _bad_row(column, row, "holds no value")
+        # 1, 1.0 and True are equal as keys of a dictionary, but are not spelt alike.
+        key = (type(cell), cell if isinstance(cell, Hashable) else repr(cell))
+        if key not in seen:
+            seen[key] = convert(cell)
+        value = seen[key]
+        if value is None:
+            raise _bad_row(column, row, *explain(cell))
+        converted[row] = value
+    return converted
+
+
+def _bad_row(column: str, row: int, message: str, hint: str = "") -> UsageError:
+    return UsageError(
+        f"Row {row} of the column {printable(column)!r} {message}.",
+        hint=hint or "Remove the rows without a truth, or name another column with --label.",
+        row=row,
+    )

@@ -1,0 +1,176 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from mlx_platform.core.statistics import (
+    bca_interval,
+    benjamini_hochberg,
+    bootstrap,
+    chi2_quantile,
+    chi2_tail,
+    clopper_pearson_lower,
+    mcnemar_exact,
+    tango_interval,
+    tango_z,
+    wilson,
+)
+
+
+def test_wilson_gives_the_published_interval_of_990_in_1000():
+    interval = wilson(990, 1000)
+
+    assert (round(interval.lower, 5), round(interval.upper, 5)) == (0.98169, 0.99456)
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 20), (20, 20), (7, 9), (481, 500)])
+def test_wilson_agrees_with_scipy(successes, trials):
+    interval = wilson(successes, trials, 0.9)
+
+    expected = stats.binomtest(successes, trials).proportion_ci(0.9, method="wilson")
+    assert interval.lower == pytest.approx(expected.low, abs=1e-12)
+    assert interval.upper == pytest.approx(expected.high, abs=1e-12)
+
+
+def test_wilson_of_no_trials_excludes_nothing():
+    assert (wilson(0, 0).lower, wilson(0, 0).upper) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("mismatches", "requests"),
+    [(0, 299), (1, 473), (2, 628), (3, 773), (5, 1049), (10, 1693), (20, 2902), (50, 6323)],
+)
+def test_these_are_the_fewest_requests_that_show_99_percent(mismatches, requests):
+    assert clopper_pearson_lower(requests - mismatches, requests) >= 0.99
+    assert clopper_pearson_lower(requests - 1 - mismatches, requests - 1) < 0.99
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(1, 10), (9, 10), (10, 10), (990, 1000)])
+def test_clopper_pearson_agrees_with_scipy(successes, trials):
+    expected = stats.binomtest(successes, trials, alternative="greater").proportion_ci(0.95)
+
+    assert clopper_pearson_lower(successes, trials) == pytest.approx(expected.low, abs=1e-12)
+
+
+def test_clopper_pearson_of_nothing_is_zero():
+    assert clopper_pearson_lower(0, 0) == clopper_pearson_lower(0, 5) == 0.0
+
+
+def _tango_by_maximum_likelihood(won, lost, rows, margin):
+    """The same statistic with the nuisance rate found by a search rather than by its closed form."""
+    least = max(0.0, margin)
+
+    def negative_log_likelihood(lost_rate):
+        won_rate = lost_rate - margin
+        rest = 1 - won_rate - lost_rate
+        terms = ((won, won_rate), (lost, lost_rate), (rows - won - lost, rest))
+        return -sum(count * math.log(rate) for count, rate in terms if count)
+
+    found = optimize.minimize_scalar(
+        negative_log_likelihood,
+        bounds=(least + 1e-9, (1 + margin) / 2 - 1e-9),
+        method="bounded",
+        options={"xatol": 1e-12},
+    )
+    variance = rows * (2 * found.x - margin - margin**2)
+    return (won - lost + rows * margin) / math.sqrt(variance)
+
+
+@pytest.mark.parametrize(
+    ("won", "lost", "rows", "margin"),
+    [(28, 37, 700, 0.01), (16, 12, 700, 0.02), (5, 1, 60, 0.05), (1, 9, 300, 0.01), (3, 30, 400, 0.03)],
+)
+def test_tango_statistic_equals_a_numeric_maximum_of_the_likelihood(won, lost, rows, margin):
+    expected = _tango_by_maximum_likelihood(won, lost, rows, margin)
+
+    assert tango_z(won, lost, rows, margin) == pytest.approx(expected, abs=1e-4)
+
+
+def test_tango_with_no_margin_is_the_statistic_of_mcnemar():
+    assert tango_z(9, 4, 100, 0.0) == pytest.approx((9 - 4) / math.sqrt(13))
+
+
+def test_tango_without_flips_needs_268_rows_to_rule_out_a_point():
+    assert tango_z(0, 0, 267, 0.01) < 1.645 < tango_z(0, 0, 269, 0.01)
+
+
+def test_tango_of_no_rows_decides_nothing():
+    assert math.isnan(tango_z(0, 0, 0, 0.01))
+    assert (tango_interval(0, 0, 0).lower, tango_interval(0, 0, 0).upper) == (-1.0, 1.0)
+
+
+@settings(max_examples=60)
+@given(won=st.integers(0, 40), lost=st.integers(0, 40), rest=st.integers(1, 500))
+def test_tango_interval_holds_the_gain_and_inverts_the_test(won, lost, rest):
+    rows = won + lost + rest
+
+    interval = tango_interval(won, lost, rows, 0.9)
+
+    assert -1 <= interval.lower <= (won - lost) / rows <= interval.upper <= 1
+    if interval.lower < 0:
+        assert tango_z(won, lost, rows, -interval.lower) == pytest.approx(1.6448536, abs=1e-3)
+
+
+def test_tango_keeps_its_level_at_the_margin():
+    rows, loss, flips = 1000, 0.01, 0.05
+    shares = [(flips - loss) / 2, (flips + loss) / 2, 1 - flips]
+    cells = np.random.default_rng(5).multinomial(rows, shares, 3000)
+
+    passed = np.mean([tango_z(int(won), int(lost), rows, loss) > 1.645 for won, lost, _rest in cells])
+
+    assert 0.035 < passed < 0.065
+
+
+@pytest.mark.parametrize(("won", "lost"), [(0, 0), (3, 9), (9, 3), (12, 16), (400, 380), (6, 0)])
+def test_mcnemar_is_the_exact_binomial_test(won, lost):
+    expected = stats.binomtest(won, won + lost).pvalue if won + lost else 1.0
+
+    assert mcnemar_exact(won, lost) == pytest.approx(expected, rel=1e-9)
+
+
+def test_chi_square_agrees_with_scipy():
+    assert chi2_quantile(0.95, 9) == pytest.approx(stats.chi2.ppf(0.95, 9))
+    assert chi2_tail(16.9, 9) == pytest.approx(stats.chi2.sf(16.9, 9))
+
+
+def test_benjamini_hochberg_rejects_what_scipy_adjusts_below_the_rate():
+    p_values = [0.001, 0.8, 0.012, 0.04, 0.03, 0.2]
+
+    expected = (stats.false_discovery_control(p_values) <= 0.05).tolist()
+    assert benjamini_hochberg(p_values, 0.05) == expected
+    assert benjamini_hochberg([], 0.05) == []
+
+
+def test_bootstrap_of_a_skewed_mean_is_the_interval_that_scipy_gives():
+    values = np.random.default_rng(3).lognormal(size=80)
+
+    interval = bootstrap(lambda rows: float(values[rows].mean()), len(values), resamples=4000, seed=1)
+
+    expected = stats.bootstrap((values,), np.mean, n_resamples=4000, rng=np.random.default_rng(2))
+    width = expected.confidence_interval.high - expected.confidence_interval.low
+    assert interval.lower == pytest.approx(expected.confidence_interval.low, abs=0.05 * width)
+    assert interval.upper == pytest.approx(expected.confidence_interval.high, abs=0.05 * width)
+
+
+def test_bootstrap_gives_the_same_interval_for_the_same_seed():
+    values = np.arange(30.0)
+
+    first, second = (bootstrap(lambda rows: float(values[rows].mean()), 30, seed=7) for _ in range(2))
+
+    assert first == second
+
+
+def test_bootstrap_has_no_interval_for_one_row_or_an_undefined_statistic():
+    assert math.isnan(bootstrap(lambda _rows: 1.0, 1).lower)
+    assert math.isnan(bootstrap(lambda _rows: math.nan, 10, resamples=50).upper)
+
+
+def test_bootstrap_survives_a_few_undefined_resamples_but_not_many():
+    draws = np.append(np.linspace(0, 1, 99), np.nan)
+    left_out = np.linspace(0.4, 0.6, 10)
+
+    assert bca_interval(0.5, draws, left_out).lower < 0.1
+    assert math.isnan(bca_interval(0.5, np.append(draws, np.full(10, np.nan)), left_out).lower)
