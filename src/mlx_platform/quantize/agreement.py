@@ -1,0 +1,40 @@
+"""How far the answers of a quantized model are from those of its original."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mlx_platform.core.tensors import Array
+
+_FLOOR = 1e-12  # a probability of zero would make the divergence infinite
+
+
+def argmax_agreement(before: Array, after: Array) -> float:
+    """The share of rows whose largest score is of the same class; scores are [rows, classes]."""
+    return float(np.mean(before.argmax(axis=1) == after.argmax(axis=1)))
+
+
+def mean_divergence(before: Array, after: Array) -> float:
+    """The mean Kullback-Leibler divergence of probabilities [rows, classes], in nats.
+
+    Kullback and Leibler, Annals of Mathematical Statistics 22, 1951.
+    """
+    p = np.clip(before.astype(np.float64), _FLOOR, None)
+    q = np.clip(after.astype(np.float64), _FLOOR, None)
+    return float(np.mean(np.sum(p * np.log(p / q), axis=1)))
+
+
+def relative_error(before: Array, after: Array) -> float:
+    """The Euclidean norm of the difference over that of `before`; 0 where both are zero throughout."""
+    difference = float(np.linalg.norm((after.astype(np.float64) - before.astype(np.float64)).reshape(-1)))
+    norm = float(np.linalg.norm(before.astype(np.float64).reshape(-1)))
+    if norm == 0:
+        return 0.0 if difference == 0 else float("inf")
+    return difference / norm
+
+
+def relative_errors(before: Mapping[str, Array], after: Mapping[str, Array]) -> dict[str, float]:
+    """`relative_error` of each float output."""
+    return {
+        name: relative_error(array, after[name]) for name, array in before.items() if array.dtype.kind == "f"
+    }

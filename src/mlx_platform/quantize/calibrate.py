@@ -1,0 +1,208 @@
+"""The ranges that activations take on real rows, in memory that does not grow with the rows."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlx_platform.core.errors import UndecidedError, UsageError
+from mlx_platform.core.tensors import Array, Tensors
+from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.quantize.runtime import refused, start
+
+BINS = 2048
+_ELEMENTS = {"float32": "float", "float64": "double", "object": "string"}  # as ONNX Runtime names them
+_SMALLEST_EXPONENT = (
+    -100
+)  # below 2**-100 everything is one bin, so that scaling by a power of two stays exact
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    lowest: float
+    highest: float
+
+
+class Histogram:
+    """Extremes and a histogram of magnitudes of a stream of numbers.
+
+    Bins share [0, R) evenly, R being the smallest power of two above every magnitude seen. When a larger
+    one comes, pairs of bins are folded; a bin's limits are exact in binary, so the counts are the same
+    however the stream was cut.
+    """
+
+    __slots__ = ("_exponent", "_extremes_only", "bins", "count", "highest", "lowest")
+
+    def __init__(self, *, extremes_only: bool = False) -> None:
+        self._extremes_only = extremes_only
+        self.bins: npt.NDArray[np.int64] = np.zeros(BINS, dtype=np.int64)
+        self.count = 0
+        self.lowest = math.inf
+        self.highest = -math.inf
+        self._exponent: int | None = None
+
+    @property
+    def limit(self) -> float:
+        """R, or 0 while only zeros were seen."""
+        return 0.0 if self._exponent is None else math.ldexp(1.0, self._exponent)
+
+    def add(self, values: Array) -> None:
+        """Count an array of finite floats of any shape.
+
+        Raises:
+            ValueError: a value is NaN or infinite; nothing was counted.
+        """
+        if values.size == 0:
+            return
+        lowest, highest = float(values.min()), float(values.max())
+        if not (math.isfinite(lowest) and math.isfinite(highest)):
+            raise ValueError("not finite")
+        self.lowest = min(self.lowest, lowest)
+        self.highest = max(self.highest, highest)
+        self.count += values.size
+        if self._extremes_only:
+            return
+        self._widen(max(abs(lowest), abs(highest)))
+        if self._exponent is None:
+            self.bins[0] += values.size
+            return
+        scale = np.float32(math.ldexp(float(BINS), -self._exponent))
+        magnitudes = np.abs(values.reshape(-1), dtype=np.float32)
+        indices = np.multiply(magnitudes, scale, out=magnitudes).astype(np.int32)
+        self.bins += np.bincount(indices, minlength=BINS)
+
+    def _widen(self, magnitude: float) -> None:
+        if magnitude == 0:
+            return
+        # frexp gives a fraction below one, so the power of two lies strictly above the magnitude.
+        exponent = max(math.frexp(magnitude)[1], _SMALLEST_EXPONENT)
+        if self._exponent is None:
+            self._exponent = exponent  # only zeros so far, and they are in the first bin whatever R is
+        folds = min(exponent - self._exponent, BINS.bit_length() - 1)
+        if folds > 0:
+            folded = self.bins.reshape(-1, 1 << folds).sum(axis=1)
+            self.bins = np.concatenate([folded, np.zeros(BINS - len(folded), dtype=np.int64)])
+            self._exponent = exponent
+
+    def extremes(self) -> Range:
+        return Range(self.lowest, self.highest)
+
+    def percentile(self, percent: float) -> Range:
+        """The range that holds `percent` of the magnitudes, to the upper limit of a bin.
+
+        Args:
+            percent: above 0, up to 100; at 100 the range is that of the extremes.
+        """
+        share = np.cumsum(self.bins) / self.count
+        first = int(np.searchsorted(share, percent / 100))
+        threshold = (min(first, BINS - 1) + 1) * self.limit / BINS
+        return Range(max(-threshold, self.lowest), min(threshold, self.highest))
+
+
+def calibrate(
+    prepared: Path,
+    tensors: Sequence[str],
+    feeds: Iterable[Tensors],
+    folder: Path,
+    *,
+    extremes_only: bool = False,
+    threads: int = 1,
+    advance: Callable[[int], None] = lambda _rows: None,
+) -> Mapping[str, Histogram]:
+    """Run rows through a model and watch its tensors.
+
+    Args:
+        prepared: the model file.
+        tensors: names of float tensors of its main graph, inputs among them.
+        feeds: the model's inputs, batch by batch; each is forgotten before the next is asked for.
+        folder: a private folder for a copy of the model that shows its inner tensors.
+        extremes_only: leave the histograms empty, which takes half the time.
+        threads: within one operator.
+        advance: told how many rows are done.
+
+    Returns:
+        A histogram for every tensor; one that was always empty has count 0.
+
+    Raises:
+        UsageError: a tensor holds NaN or infinity; names it and the row. Or a feed has another name or type
+            than the model's input.
+        UndecidedError: there is no row.
+    """
+    session = start(_showing(prepared, tensors, folder), level="basic", threads=threads)
+    given = {value.name for value in session.get_inputs()}
+    computed = [name for name in tensors if name not in given]
+    seen = {name: Histogram(extremes_only=extremes_only) for name in tensors}
+    rows = 0
+    for batch in feeds:
+        _check_feeds(session, batch)
+        count = len(next(iter(batch.values())))
+        with refused("run calibration rows through"):
+            values = dict(zip(computed, session.run(computed, dict(batch)) if computed else [], strict=True))
+        for name, histogram in seen.items():
+            array = values[name] if name in values else batch[name]
+            try:
+                histogram.add(array)
+            except ValueError:
+                raise _not_finite(name, array, rows, count) from None
+        rows += count
+        advance(count)
+    if rows == 0:
+        raise UndecidedError("There is no calibration row.", hint="A few hundred rows are needed.")
+    return seen
+
+
+def _showing(prepared: Path, tensors: Sequence[str], folder: Path) -> Path:
+    import onnx
+
+    model = onnx.load(prepared)
+    shown = {value.name for value in (*model.graph.output, *model.graph.input)}
+    for name in tensors:
+        if name not in shown:
+            model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    path = folder / "watched.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def _check_feeds(session: Any, batch: Tensors) -> None:
+    for wanted in session.get_inputs():
+        if wanted.name not in batch:
+            raise UsageError(
+                f"The model's input {printable(wanted.name)!r} is not among the calibration tensors.",
+                hint=did_you_mean(wanted.name, batch),
+            )
+        given = _ELEMENTS.get(batch[wanted.name].dtype.name, batch[wanted.name].dtype.name)
+        if wanted.type != f"tensor({given})":
+            raise UsageError(
+                f"The model's input {printable(wanted.name)!r} is a {wanted.type}, and the calibration rows give"
+                f" tensor({given})."
+            )
+
+
+def _not_finite(name: str, array: Array, before: int, count: int) -> UsageError:
+    where = f"rows {before} to {before + count - 1}"
+    if array.ndim and len(array) == count:
+        where = f"row {before + int(np.argwhere(~np.isfinite(array))[0][0])}"
+    return UsageError(
+        f"Calibration {where} makes the tensor {printable(name)!r} NaN or infinite.",
+        hint="Remove the row, or find out why the model cannot answer it.",
+        tensor=name,
+    )
+
+
+def ranges(seen: Mapping[str, Histogram], percent: float = 100.0) -> Mapping[str, Range]:
+    """What to quantize each tensor to; tensors that were always empty have no range.
+
+    Args:
+        seen: from `calibrate`.
+        percent: of magnitudes to keep within the range; 100 takes the extremes.
+    """
+    return {
+        name: histogram.extremes() if percent >= 100 else histogram.percentile(percent)
+        for name, histogram in seen.items()
+        if histogram.count
+    }

@@ -1,0 +1,184 @@
+"""A quantized model is believed only after it was loaded as serving loads it, and has run."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlx_platform.core.errors import UndecidedError
+from mlx_platform.core.tensors import Array, Tensors
+from mlx_platform.core.text import printable
+from mlx_platform.quantize.agreement import relative_error
+from mlx_platform.quantize.inspect import WEIGHT_INPUT, inspect
+from mlx_platform.quantize.plan import Plan
+from mlx_platform.quantize.runtime import refused, start
+
+_KERNEL_PREFIXES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "QGemm", "QAttention")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Counts of the quantized graph, and `kernels`: the integer operators that this processor really runs."""
+
+    quantized_layers: int
+    quantize_nodes: int
+    dequantize_nodes: int
+    kernels: Mapping[str, int]
+    operators_before: Mapping[str, int]
+    operators_after: Mapping[str, int]
+    size_before: int
+    size_after: int
+
+
+def verify(
+    original: Path, quantized: Path, probe: Sequence[Tensors], folder: Path, *, threads: int = 1
+) -> Verified:
+    """Load the quantized model with every optimization, run it, and hold it against the original.
+
+    Args:
+        original: the float model.
+        quantized: the INT8 model.
+        probe: a few inputs.
+        folder: a private folder for the optimized graph.
+        threads: within one operator.
+
+    Raises:
+        UndecidedError: it does not load or run, its inputs or outputs differ, an output is not finite where
+            the original's is, or nothing in it is quantized.
+    """
+    import onnx
+
+    optimized = folder / "optimized.onnx"
+    sessions = start(original, threads=threads), start(quantized, threads=threads, save_to=optimized)
+    _same_signature(*sessions)
+    names = [output.name for output in sessions[0].get_outputs()]
+    for feeds in probe:
+        with refused("run"):
+            old, new = (session.run(names, dict(feeds)) for session in sessions)
+        for name, before, after in zip(names, old, new, strict=True):
+            _same_kind(name, before, after)
+    float_model, model = onnx.load(original, load_external_data=False), onnx.load(quantized)
+    operators = Counter(node.op_type for node in model.graph.node)
+    layers = _integer_layers(model)
+    if not layers:
+        raise UndecidedError("Nothing in the model was quantized. Nothing was written.")
+    kernels = Counter(node.op_type for node in onnx.load(optimized).graph.node)
+    return Verified(
+        quantized_layers=layers,
+        quantize_nodes=operators["QuantizeLinear"],
+        dequantize_nodes=operators["DequantizeLinear"],
+        kernels={name: count for name, count in kernels.items() if name.startswith(_KERNEL_PREFIXES)},
+        operators_before=inspect(float_model).operators,
+        operators_after=inspect(model).operators,
+        size_before=original.stat().st_size,
+        size_after=quantized.stat().st_size,
+    )
+
+
+def _same_signature(before: Any, after: Any) -> None:
+    def signature(session: Any) -> list[tuple[str, str, list[Any]]]:
+        return [
+            (value.name, value.type, list(value.shape))
+            for value in (*session.get_inputs(), *session.get_outputs())
+        ]
+
+    if signature(before) != signature(after):
+        raise UndecidedError(
+            f"Quantizing changed the model's signature from {printable(str(signature(before)), 300)}"
+            f" to {printable(str(signature(after)), 300)}. Nothing was written."
+        )
+
+
+def _same_kind(name: str, before: Any, after: Any) -> None:
+    if not isinstance(before, np.ndarray):
+        return  # a sequence or map, whose parts are checked as answers
+    if before.shape != after.shape or before.dtype != after.dtype:
+        raise UndecidedError(
+            f"The quantized model's output {printable(name)!r} is {after.dtype} {after.shape}"
+            f" where the original's is {before.dtype} {before.shape}. Nothing was written."
+        )
+    if before.dtype.kind == "f" and np.isfinite(before).all() and not np.isfinite(after).all():
+        raise UndecidedError(
+            f"The quantized model's output {printable(name)!r} is NaN or infinite. Nothing was written."
+        )
+
+
+def _integer_layers(model: Any) -> int:
+    """Nodes that read a weight stored as integers."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    weights = {
+        node.output[0]
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear" and node.input[0] in stored
+    }
+    return sum(
+        node.op_type in WEIGHT_INPUT and node.input[WEIGHT_INPUT[node.op_type]] in weights
+        for node in model.graph.node
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LayerError:
+    """The relative Euclidean error of a layer's output on the probe."""
+
+    node: str
+    operator: str
+    error: float
+
+
+def layer_errors(
+    prepared: Path, quantized: Path, chosen: Plan, probe: Sequence[Tensors], folder: Path, *, threads: int = 1
+) -> tuple[LayerError, ...]:
+    """How much error has gathered at each quantized layer, the worst first."""
+    import onnx
+
+    before, after = onnx.load(prepared), onnx.load(quantized)
+    pairs = _pairs(before, after, {layer.node for layer in chosen.layers})
+    old = _run_showing(before, [pair[1] for pair in pairs], probe, folder / "layers-before.onnx", threads)
+    new = _run_showing(after, [pair[2] for pair in pairs], probe, folder / "layers-after.onnx", threads)
+    operators = {layer.node: layer.operator for layer in chosen.layers}
+    found = [
+        LayerError(node, operators[node], relative_error(old[mine], new[theirs]))
+        for node, mine, theirs in pairs
+    ]
+    return tuple(sorted(found, key=lambda entry: -entry.error))
+
+
+def _pairs(before: Any, after: Any, nodes: set[str]) -> list[tuple[str, str, str]]:
+    """For each layer: its name and the tensors that hold its output in the two graphs."""
+    produced = {name for node in before.graph.node for name in node.output}
+    readers = {node.input[0]: node for node in after.graph.node if node.op_type in _QDQ}
+    pairs = []
+    for node in after.graph.node:
+        if node.name not in nodes:
+            continue
+        shown = node.output[0]
+        while shown in readers:  # through the quantizing of a convolution's output
+            shown = readers[shown].output[0]
+        mine = node.output[0].removesuffix("_QuantizeLinear_Input")
+        if mine in produced:
+            pairs.append((node.name, mine, shown))
+    return pairs
+
+
+_QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
+
+def _run_showing(
+    model: Any, names: Sequence[str], probe: Sequence[Tensors], path: Path, threads: int
+) -> dict[str, Array]:
+    import onnx
+
+    shown = {value.name for value in model.graph.output}
+    for name in dict.fromkeys(names):
+        if name not in shown:
+            model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    onnx.save(model, path)
+    session = start(path, threads=threads)
+    runs = [session.run(list(names), dict(feeds)) for feeds in probe]
+    return {
+        name: np.concatenate([run[index].reshape(-1) for run in runs]) for index, name in enumerate(names)
+    }

@@ -1,0 +1,143 @@
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from mlx_platform.core.errors import UndecidedError
+from mlx_platform.quantize.inspect import inspect, refuse_unsuitable
+
+SQUARE = np.eye(4, dtype=np.float32)
+
+
+def look(path: Path):
+    return inspect(onnx.load(path))
+
+
+def two_layers(save_model, nodes, weights, **options) -> Path:
+    return save_model(nodes, {"x": ["n", 4]}, {"y": ["n", 4]}, weights, **options)
+
+
+def test_every_constant_weight_is_a_layer(convolutional: Path) -> None:
+    found = look(convolutional)
+
+    assert {(layer.node, layer.operator, layer.axis) for layer in found.layers} == {
+        ("conv1", "Conv", 0),
+        ("conv2", "Conv", 0),
+        ("head", "Gemm", 1),
+    }
+    assert found.opset == 17
+    assert found.unnamed == 0
+    assert found.layers[0].parameters == 16 * 9
+
+
+def test_unnamed_nodes_are_counted(dense: Path) -> None:
+    assert look(dense).unnamed == 1
+
+
+def test_a_product_of_two_activations_is_no_layer(save_model) -> None:
+    path = two_layers(save_model, [helper.make_node("MatMul", ["x", "x"], ["y"])], {})
+
+    assert look(path).layers == ()
+
+
+def test_half_and_double_precision_stay_as_they_are_and_say_so(save_model) -> None:
+    half = helper.make_node("MatMul", ["h", "w"], ["p"], "half")
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=onnx.TensorProto.FLOAT16),
+        half,
+        helper.make_node("Cast", ["p"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    path = two_layers(save_model, nodes, {"w": SQUARE.astype(np.float16)})
+
+    found = look(path)
+
+    assert found.layers == ()
+    assert "float16" in found.left_out["half"]
+    with pytest.raises(UndecidedError, match="float16"):
+        refuse_unsuitable(found, "half.onnx")
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (helper.make_node("Gemm", ["h", "w"], ["y"], "second", transB=1), "shared"),
+        (helper.make_node("Add", ["h", "w"], ["y"], "second"), "shared"),
+    ],
+)
+def test_a_weight_that_others_read_differently_stays_float(save_model, second, reason: str) -> None:
+    first = helper.make_node("MatMul", ["x", "w"], ["h"], "first")
+
+    found = look(two_layers(save_model, [first, second], {"w": SQUARE}))
+
+    assert found.layers == ()
+    assert reason in found.left_out["first"]
+
+
+def test_a_weight_shared_by_two_layers_of_a_kind_is_quantized(save_model) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "first"),
+        helper.make_node("MatMul", ["h", "w"], ["y"], "second"),
+    ]
+
+    assert len(look(two_layers(save_model, nodes, {"w": SQUARE})).layers) == 2
+
+
+@pytest.mark.parametrize(
+    ("bias", "attributes", "reason"),
+    [(SQUARE, {}, "row to row"), (SQUARE[0], {"alpha": 0.5}, "scales its product")],
+)
+def test_a_gemm_that_the_integer_form_cannot_express_stays_float(
+    save_model, bias: np.ndarray, attributes: dict, reason: str
+) -> None:
+    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], "gemm", **attributes)
+
+    found = look(two_layers(save_model, [node], {"w": SQUARE, "b": bias}))
+
+    assert reason in found.left_out["gemm"]
+
+
+def test_layers_in_a_branch_are_seen_but_out_of_reach(save_model) -> None:
+    def branch(name: str) -> onnx.GraphProto:
+        value = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 4])
+        return helper.make_graph([helper.make_node("MatMul", ["x", "w"], [name])], name, [], [value])
+
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+        helper.make_node("Cast", ["m"], ["c"], to=onnx.TensorProto.BOOL),
+        helper.make_node("If", ["c"], ["y"], then_branch=branch("a"), else_branch=branch("b")),
+    ]
+
+    found = look(two_layers(save_model, nodes, {"w": SQUARE}))
+
+    assert (found.control_flow, found.in_subgraphs, found.layers) == (1, 2, ())
+    with pytest.raises(UndecidedError, match="If, Loop or Scan"):
+        refuse_unsuitable(found, "branches.onnx")
+
+
+def test_trees_are_refused_with_their_reason(forest: Path) -> None:
+    with pytest.raises(
+        UndecidedError, match=r"forest.onnx has no layer .*TreeEnsembleClassifier.*thresholds"
+    ) as caught:
+        refuse_unsuitable(look(forest), forest.name)
+
+    assert caught.value.exit_code == 7
+    assert "shallower" in caught.value.hint
+
+
+def test_linear_models_are_refused_with_their_reason(linear: Path) -> None:
+    with pytest.raises(UndecidedError, match="linear model"):
+        refuse_unsuitable(look(linear), linear.name)
+
+
+def test_a_quantized_model_is_refused(save_model) -> None:
+    scale = {"s": np.float32(0.1).reshape(()), "z": np.uint8(0).reshape(()), "w": SQUARE}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("MatMul", ["d", "w"], ["y"]),
+    ]
+
+    with pytest.raises(UndecidedError, match="already quantized"):
+        refuse_unsuitable(look(two_layers(save_model, nodes, scale)), "int8.onnx")
