@@ -36,17 +36,20 @@ class GoldenCase:
     def expected(self) -> dict[str, Array]:
         return {name: decode_array(value) for name, value in self.outputs.items()}
 
+    def document(self) -> dict[str, Any]:
+        """The case as JSON-ready data, which `parse_case` reads back."""
+        return {
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "generated": self.generated,
+        }
+
 
 def golden_line(case: GoldenCase) -> bytes:
     """A case as a line of `golden.jsonl`."""
-    document = {
-        "inputs": case.inputs,
-        "outputs": case.outputs,
-        "rtol": case.rtol,
-        "atol": case.atol,
-        "generated": case.generated,
-    }
-    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(case.document(), option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
 
 
 def make_case(
@@ -86,6 +89,15 @@ def _golden_case(line: bytes, where: str) -> GoldenCase:
         document = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise UsageError(f"{where} is no JSON: {error}.") from error
+    return parse_case(document, where)
+
+
+def parse_case(document: Any, where: str) -> GoldenCase:
+    """A case from parsed JSON; `where` is how messages call its place.
+
+    Raises:
+        UsageError: it is no case.
+    """
     known = {"inputs", "outputs", "rtol", "atol", "generated"}
     if (
         not isinstance(document, dict)

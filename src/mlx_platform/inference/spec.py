@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import NUMPY_TYPES, TensorSpec
 from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.inference.graph import Network, read_network
 from mlx_platform.inference.steps.catalog import POST, PRE, make_step
 from mlx_platform.inference.steps.step import Site, Step
 
@@ -280,9 +281,11 @@ def spec_from_onnx(path: Path) -> ModelSpec:
     Raises:
         UsageError: the file is no ONNX model, or has inputs or outputs that are no tensors.
     """
-    from mlx_platform.inference.graph import read_network
+    return spec_from_network(read_network(path))
 
-    network = read_network(path)
+
+def spec_from_network(network: Network) -> ModelSpec:
+    """The spec of a network that was read: its signature, and the steps that answer its task."""
     post: list[StepSpec] = []
     if network.task == "classification" and network.answer:
         source = network.answer
