@@ -228,13 +228,14 @@ def _decide_by_flips(flips: Flips, margin: float, confidence: float) -> Outcome:
     bounds = tango_interval(flips.won, flips.lost, flips.rows, 2 * confidence - 1)
     share = (flips.won + flips.lost) / flips.rows
     error = math.sqrt(max(0.0, share - flips.gain**2) / flips.rows)
+    least = _rows_without_flips(margin, confidence) if margin > 0 else 0
     return _outcome(
         passed=z > critical,
         failed=z < -critical,
         gain=flips.gain,
         bounds=bounds,
         margin=margin,
-        needed=rows_needed(flips.rows, error, margin, flips.gain, confidence, share=True),
+        needed=rows_needed(flips.rows, error, margin, flips.gain, confidence, least=least),
     )
 
 
@@ -251,17 +252,19 @@ def _decide_by_resampling(comparison: Comparison, difference: Difference, margin
     gain = sign * difference.value
     if math.isnan(bounds.lower):
         return _unmeasured(difference, Verdict.UNDECIDED, "not defined on too many resamples")
-    needed = rows_needed(rows, room.error, tolerated, gain, confidence, share=metric.unit == "share")
-    # Where no resample differs, the rows must be enough to have met a difference of the margin's size.
-    share = tolerated if metric.unit == "share" else _ONE_PERCENT
-    enough = rows >= MIN_ROWS and (room.error > 0 or rows >= _rows_without_flips(share, confidence))
+    least = MIN_ROWS
+    if room.error == 0:
+        # Where no resample differs, the rows must be enough to have met a difference of the margin's size.
+        least = max(
+            least, _rows_without_flips(tolerated if metric.unit == "share" else _ONE_PERCENT, confidence)
+        )
     return _outcome(
-        passed=enough and bounds.lower > 0,
-        failed=rows >= MIN_ROWS and bounds.upper < 0,
+        passed=rows >= least and bounds.lower > 0,
+        failed=rows >= least and bounds.upper < 0,
         gain=gain,
         bounds=Interval(bounds.lower - tolerated, bounds.upper - tolerated),
         margin=tolerated,
-        needed=max(needed, MIN_ROWS) if needed else 0,
+        needed=rows_needed(rows, room.error, tolerated, gain, confidence, least=least),
     )
 
 
@@ -280,7 +283,7 @@ def _outcome(
 
 
 def rows_needed(
-    rows: int, error: float, margin: float, gain: float, confidence: float = 0.95, *, share: bool = False
+    rows: int, error: float, margin: float, gain: float, confidence: float = 0.95, *, least: int = 0
 ) -> int:
     """How many rows would rule out a loss of `margin` with 80 % power.
 
@@ -294,13 +297,12 @@ def rows_needed(
         margin: the tolerated loss, 0 for a test of superiority.
         gain: the observed one.
         confidence: one-sided.
-        share: whether the gain is one of shares, which even without any change needs rows to be ruled out.
+        least: no fewer rows than these decide, even where nothing changed at all.
 
     Returns:
         0 when no number of rows would decide.
     """
     width = (_NORMAL.inv_cdf(confidence) + _NORMAL.inv_cdf(_POWER)) * error
-    least = _rows_without_flips(margin, confidence) if share and margin > 0 else 0
     for distance in (margin, abs(gain + margin)):
         if distance <= 0:
             continue

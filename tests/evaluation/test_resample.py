@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+
+from mlx_platform.evaluation import resample as module
+from mlx_platform.evaluation.metrics import METRICS, Predicted
+from mlx_platform.evaluation.resample import Blocks, make_blocks, resample
+
+
+def _resampled(name, scored, seed=0, width=1):
+    metric = METRICS[name]
+    parts = metric.parts(scored, make_blocks(scored.rows, width=width, seed=seed))
+    return resample({name: parts}, seed=seed)[name].apply(metric.value)
+
+
+def test_blocks_add_up_rows_and_count_codes():
+    blocks = Blocks(np.array([0, 1, 0]), 2)
+
+    assert blocks.sums(np.array([1.0, 2.0, 4.0]), np.array([1, 1, 1])).tolist() == [[5, 2], [2, 1]]
+    assert blocks.counts(np.array([1, 0, 1]), 2).tolist() == [[0, 2], [1, 0]]
+    assert blocks.counts(np.array([1, 0, 1]), 2, np.array([True, False, False])).tolist() == [[0, 1], [0, 0]]
+
+
+def test_few_rows_are_drawn_one_by_one_and_many_in_random_blocks_of_equal_size():
+    few, many = make_blocks(100, width=30, seed=0), make_blocks(12_345, width=30, seed=0)
+
+    assert few.index.tolist() == list(range(100))
+    assert many.count == module.MAX_BLOCKS
+    assert set(np.bincount(many.index)) == {2, 3}
+    assert many.index[:50].tolist() != list(range(50))
+
+
+def test_wide_sums_are_kept_in_fewer_blocks():
+    assert make_blocks(50_000, width=3000, seed=0).count == 666
+    assert make_blocks(50_000, width=10**6, seed=0).count == module.MIN_BLOCKS
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1_macro", "log_loss", "ece"])
+def test_the_value_of_resampled_sums_is_the_metric_itself(name, classified):
+    scored = classified(rows=6000)
+
+    resampled = _resampled(name, scored)
+
+    assert resampled.value == pytest.approx(METRICS[name].of(scored))
+    assert len(resampled.draws) == module.RESAMPLES
+    assert len(resampled.left_out) == 100
+
+
+def test_blocks_of_rows_have_the_spread_of_single_rows(monkeypatch, predicted):
+    scored = predicted(rows=4000)
+    by_row = _resampled("rmse", scored).error
+
+    monkeypatch.setattr(module, "MAX_BLOCKS", 500)
+    by_block = _resampled("rmse", scored).error
+
+    assert by_block == pytest.approx(by_row, rel=0.15)
+
+
+def test_the_same_seed_draws_the_same_resamples_for_every_entry(classified):
+    scored = classified()
+    metric = METRICS["accuracy"]
+    parts = metric.parts(scored, make_blocks(scored.rows, width=12, seed=3))
+
+    sums = resample({"a": parts, "b": parts}, seed=3)
+
+    assert np.array_equal(sums["a"].draws, sums["b"].draws)
+    assert np.array_equal(sums["a"].draws, resample({"c": parts}, seed=3)["c"].draws)
+    assert not np.array_equal(sums["a"].draws, resample({"c": parts}, seed=4)["c"].draws)
+    assert resample({}, seed=0) == {}
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say():
+    generator = np.random.default_rng(11)
+    held = 0
+    for seed in range(150):
+        error = generator.exponential(size=120)
+        scored = Predicted(np.zeros(120), error)
+        interval = _resampled("mae", scored, seed=seed).interval(0.9)
+        held += interval.lower <= 1.0 <= interval.upper
+
+    assert 0.83 <= held / 150 <= 0.96

@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+
+from mlx_platform.core.errors import UndecidedError, UsageError
+from mlx_platform.core.tensors import text_column
+from mlx_platform.evaluation.truth import label_codes, numbers, score
+
+LABELS = ("cat", "dog", "3")
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        text_column(["dog", "3", "cat"]),
+        np.array(["dog", "3", "cat"]),
+        text_column(["dog", 3, "cat"]),
+        text_column(["dog", 3.0, b"cat"]),
+    ],
+)
+def test_labels_are_compared_as_text(truth):
+    assert label_codes(truth, LABELS).tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32, np.float64])
+def test_whole_numbers_of_any_type_are_labels(dtype):
+    assert label_codes(np.array([2, 0, 1], dtype=dtype), ("0", "1", "2")).tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize("labels", [("False", "True"), ("false", "true"), ("0", "1")])
+def test_truth_values_are_labels(labels):
+    assert label_codes(np.array([True, False]), labels).tolist() == [1, 0]
+
+
+def test_equal_numbers_of_different_types_are_spelt_each_for_itself():
+    assert label_codes(text_column([1, True, 1.0]), ("1", "True", "1.0")).tolist() == [0, 1, 2]
+
+
+def test_an_unknown_label_is_refused_with_its_row_and_the_known_ones():
+    with pytest.raises(UsageError, match=r"Row 2 of the column 'y' holds the label 'dgo'") as refusal:
+        label_codes(text_column(["cat", "dog", "dgo"]), LABELS, "y")
+
+    assert refusal.value.details == {"row": 2}
+    assert "'dog'" in refusal.value.hint
+    assert "cat, dog, 3" in refusal.value.hint
+
+
+def test_a_hostile_label_cannot_steer_the_terminal():
+    with pytest.raises(UsageError) as refusal:
+        label_codes(text_column(["\x1b[31mcat"]), LABELS)
+
+    assert "\x1b" not in refusal.value.message
+
+
+def test_many_known_labels_are_not_all_listed():
+    with pytest.raises(UsageError) as refusal:
+        label_codes(text_column(["?"]), [f"label-{i}" for i in range(214)])
+
+    assert "and 202 more" in refusal.value.hint
+
+
+@pytest.mark.parametrize("cell", [None, float("nan")])
+def test_a_missing_truth_is_refused_with_its_row(cell):
+    for read in (lambda column: label_codes(column, LABELS), numbers):
+        with pytest.raises(UsageError, match=r"Row 1 .* holds no value"):
+            read(text_column([3, cell]))
+
+
+@pytest.mark.parametrize("cell", ["1.5", True, np.inf, [1.0]])
+def test_a_truth_that_is_no_number_is_refused_for_regression(cell):
+    with pytest.raises(UsageError, match=r"Row 1 .* no finite number"):
+        numbers(text_column([1, cell]))
+
+
+def test_numbers_of_any_type_are_read():
+    assert numbers(np.array([1, 2], dtype=np.int32)).tolist() == [1.0, 2.0]
+    assert numbers(text_column([1, 2.5])).tolist() == [1.0, 2.5]
+    with pytest.raises(UsageError, match=r"Row 1 .*inf"):
+        numbers(np.array([1.0, np.inf]))
+
+
+def test_a_truth_of_several_values_a_row_is_refused():
+    with pytest.raises(UsageError, match="1-dimensional cells"):
+        label_codes(np.zeros((2, 2)), LABELS)
+
+
+def test_answers_are_taken_by_index_or_by_label():
+    truth = text_column(["cat", "dog"])
+
+    by_index = score("classification", truth, {"label_index": np.array([1, 1])}, LABELS)
+    by_label = score("classification", truth, {"label": text_column(["dog", "dog"])}, LABELS)
+
+    assert by_index.answer.tolist() == by_label.answer.tolist() == [1, 1]
+    assert by_index.probabilities is None
+
+
+def test_a_model_without_labels_is_evaluated_on_class_numbers():
+    answers = {"label_index": np.array([1]), "probabilities": np.array([[0.2, 0.8]], dtype=np.float32)}
+
+    scored = score("classification", np.array([1]), answers)
+
+    assert (scored.classes, scored.truth.tolist()) == (2, [1])
+    with pytest.raises(UsageError, match="declares no labels"):
+        score("classification", np.array([1]), {"label_index": np.array([1])})
+
+
+def test_no_rows_and_a_task_without_meaning_are_undecided():
+    with pytest.raises(UndecidedError, match="no rows"):
+        score("regression", np.array([]), {"value": np.array([])})
+    with pytest.raises(UndecidedError, match="cannot be evaluated"):
+        score("tensors", np.array([1.0]), {"y": np.array([1.0])})
