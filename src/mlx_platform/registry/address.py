@@ -1,0 +1,64 @@
+"""Where the registry is: the configured URI, understood once."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.text import printable
+
+_SCHEME = re.compile(r"[a-z][a-z0-9]*(\+[a-z0-9]+)?")
+_DATABASES = {"postgresql", "mysql", "mssql"}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`uri` is what MLflow takes, `database` the file of a SQLite registry, `shown` is safe to print."""
+
+    kind: Literal["sqlite", "server", "database"]
+    uri: str
+    database: Path | None
+    shown: str
+
+
+def parse_address(uri: str, folder: Path) -> Address:
+    """Understand a registry URI.
+
+    Args:
+        uri: `sqlite:///mlx.db` (relative to the folder), `sqlite:////srv/mlx.db`, `https://...`, or a
+            database URI such as `postgresql://...`.
+        folder: where relative paths start.
+
+    Raises:
+        UsageError: the URI is none of these.
+    """
+    scheme, separator, rest = uri.partition(":")
+    driver = scheme.lower().partition("+")[0]
+    shown = _without_password(uri)
+    if not separator or not _SCHEME.fullmatch(scheme.lower()):
+        raise UsageError(f"The registry {shown!r} is no URI.", hint="Write for example sqlite:///mlx.db.")
+    if driver == "sqlite":
+        database = rest.removeprefix("///")
+        path = (folder / Path(database).expanduser()).absolute()
+        if not rest.startswith("///") or not database or database == ":memory:" or "?" in str(path):
+            raise UsageError(
+                f"The registry {shown!r} names no SQLite file.",
+                hint="Write sqlite:///mlx.db, or sqlite:////srv/mlx.db for an absolute path.",
+            )
+        return Address("sqlite", f"sqlite:///{path}", path, f"sqlite:///{path}")
+    if driver in {"http", "https"}:
+        if not urlsplit(uri).hostname:
+            raise UsageError(f"The registry {shown!r} names no host.")
+        return Address("server", uri.rstrip("/"), None, shown)
+    if driver in _DATABASES:
+        return Address("database", uri, None, shown)
+    raise UsageError(
+        f"The registry {shown!r} is of no kind that is known.",
+        hint="Use sqlite:///FILE, https://SERVER or postgresql://...; a folder cannot be a registry.",
+    )
+
+
+def _without_password(uri: str) -> str:
+    return printable(re.sub(r"(://[^/@]*?):[^@/]*@", r"\1:***@", uri), 300)

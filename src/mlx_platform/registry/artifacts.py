@@ -1,0 +1,123 @@
+"""Where a version's bytes may be: what the registry says about it is checked before anything is opened."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from mlx_platform.core.errors import IntegrityError
+from mlx_platform.core.text import printable
+from mlx_platform.registry.version import model_id_of
+
+_REMOTE = {"s3", "gs", "abfs", "abfss", "wasb", "wasbs", "hdfs", "dbfs", "mlflow-artifacts"}
+_COPIED = re.compile(r"models:/[^/:@]+/[0-9]+")  # what MLflow's copy_model_version leaves
+# Fullwidth forms become ordinary slashes, dots and tildes in some file systems and tools.
+_TRICKS = "\\#?;$\uff5e\uff0e\uff0f"
+_DECODINGS = 10
+_MAX_LENGTH = 2048
+_MODELS = "models"
+_ARTIFACTS = "artifacts"
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRoot:
+    """Where a registry without a server keeps its bytes: a `uri`, and a `folder` when it is on this disk."""
+
+    uri: str
+    folder: Path | None
+
+
+def artifact_root(configured: str, path: Path) -> ArtifactRoot:
+    """The root that the settings name: a URI as it stands, or else the path it was resolved to."""
+    if "://" in configured:
+        return ArtifactRoot(configured.rstrip("/"), None)
+    folder = path.absolute()
+    return ArtifactRoot(str(folder), folder)
+
+
+def locate(location: str, source: str, root: ArtifactRoot, *, server: bool) -> Path | str:
+    """Decide where to read a version's bytes.
+
+    Args:
+        location: what the registry says.
+        source: the version's `source`; MLflow's own form is `models:/m-...`.
+        root: what the settings allow.
+        server: whether a tracking server hands out the locations; stores of its kind are then allowed.
+
+    Returns:
+        A folder inside the root, or the URI of a remote store.
+
+    Raises:
+        IntegrityError: the location points anywhere else, or is written in a way that hides where.
+    """
+    _refuse_tricks(_below(source, root))
+    _refuse_tricks(_below(location, root))
+    model = model_id_of(source)
+    if not model and not _COPIED.fullmatch(source) and urlsplit(source).scheme not in _REMOTE | {"", "file"}:
+        raise _elsewhere(source)
+    path = _local_path(location)
+    if path is None:
+        return _remote(location, root, server=server)
+    if root.folder is None:
+        raise _elsewhere(location)
+    # A registry that was moved as a whole still names the old place: MLflow's layout below the root is fixed.
+    moved = root.folder / _MODELS / model / _ARTIFACTS
+    if model and path.parts[-3:] == moved.parts[-3:] and moved.is_dir():
+        path = moved
+    resolved, allowed = path.resolve(), root.folder.resolve()
+    if resolved == allowed or not resolved.is_relative_to(allowed):
+        raise _elsewhere(location)
+    return resolved
+
+
+def _below(text: str, root: ArtifactRoot) -> str:
+    # The configured part is the user's own, whatever characters it has; only what follows is foreign.
+    prefix = root.uri + "/"
+    return text.removeprefix(prefix) if text.startswith(prefix) else text
+
+
+def _refuse_tricks(text: str) -> None:
+    if len(text) > _MAX_LENGTH:
+        raise _elsewhere(text)
+    for _ in range(_DECODINGS):
+        parts = re.split(r"[/:]", text)
+        suspicious = (
+            not text
+            or not text.isprintable()
+            or any(char in text for char in _TRICKS)
+            or any(part == ".." or part.startswith("~") for part in parts)
+            or text != text.strip(" .")
+        )
+        if suspicious:
+            raise _elsewhere(text)
+        try:
+            decoded = unquote(text, errors="strict")
+        except UnicodeDecodeError as error:
+            raise _elsewhere(text) from error
+        if decoded == text:
+            return
+        text = decoded
+    raise _elsewhere(text)
+
+
+def _local_path(location: str) -> Path | None:
+    parts = urlsplit(location)
+    if parts.scheme == "file" and location.startswith(("file:///", "file:/")) and not parts.netloc:
+        return Path(unquote(parts.path))
+    if location.startswith("/") and not location.startswith("//"):
+        return Path(location)
+    return None
+
+
+def _remote(location: str, root: ArtifactRoot, *, server: bool) -> str:
+    scheme = urlsplit(location).scheme
+    if scheme in _REMOTE and (server or (not root.folder and location.startswith(root.uri + "/"))):
+        return location
+    raise _elsewhere(location)
+
+
+def _elsewhere(text: str) -> IntegrityError:
+    return IntegrityError(
+        f"The registry says that the bytes are at {printable(text, 200)!r}, where no package may be.",
+        hint="Packages are kept below `[registry] artifacts`; register the model again with: mlx register",
+    )

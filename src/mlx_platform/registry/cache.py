@@ -1,0 +1,214 @@
+"""Packages on this machine, by digest: what lies there was verified, and is verified again cheaply."""
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlx_platform.core.errors import IntegrityError, MlxError, UnavailableError
+from mlx_platform.core.text import printable
+
+if TYPE_CHECKING:
+    from mlx_platform.inference.package import Package
+
+FALLBACK = ".mlx-cache"
+_MANIFEST = "manifest.json"
+_MANIFEST_CAP = 16 * 1024 * 1024
+_REREAD_CAP = 64 * 1024 * 1024  # bytes of a package that is read whole each time it is opened
+_CHUNK = 1 << 20
+
+Opener = Callable[[str], int]
+"""Opens a file of a package, by its path in it, for reading."""
+
+
+class PackageCache:
+    """Folders `packages/<digest>/` in the configured place, or in a fallback where that is read-only."""
+
+    def __init__(self, folder: Path, fallback: Path) -> None:
+        self._folder = folder
+        self._fallback = fallback
+
+    def find(self, digest: str) -> "Package | None":
+        """The package when it is here and sound; a damaged entry is as good as none."""
+        for folder in (self._folder, self._fallback):
+            entry = folder / "packages" / digest
+            if entry.is_dir():
+                with suppress(MlxError):
+                    return _open(entry, digest)
+        return None
+
+    def put(self, digest: str, opener: Opener) -> "Package":
+        """Copy a package in, file by file as its manifest lists them, verifying each.
+
+        The copy is made in a private folder and renamed when it is whole: nobody ever sees half of it.
+
+        Raises:
+            IntegrityError: a byte is missing, or is not what the digest says.
+            UnavailableError: there is no place to write to.
+        """
+        from mlx_platform.inference.package import open_package
+
+        with self._workspace() as workspace:
+            copy = workspace / digest
+            copy.mkdir(mode=0o700)
+            for path, size, sha256 in _copy_manifest(copy, digest, opener):
+                _copy_file(copy / path, path, size, sha256, opener)
+            open_package(copy, verify=False)
+            entry = workspace.parent / digest
+            self._swap(copy, entry, workspace)
+            return _open(entry, digest)
+
+    def _swap(self, copy: Path, entry: Path, workspace: Path) -> None:
+        for _ in range(10):
+            if entry.exists():
+                with suppress(MlxError):
+                    _open(entry, entry.name)
+                    return  # another process was faster, and its copy is as good
+                with suppress(FileNotFoundError):
+                    entry.rename(tempfile.mkdtemp(dir=workspace) + "/damaged")
+            try:
+                copy.rename(entry)
+            except OSError:
+                continue
+            return
+        raise UnavailableError(f"The cache entry {printable(str(entry))} cannot be replaced.")
+
+    @contextmanager
+    def _workspace(self) -> Iterator[Path]:
+        error: OSError | None = None
+        for folder in (self._folder, self._fallback):
+            packages = folder / "packages"
+            try:
+                packages.mkdir(mode=0o700, parents=True, exist_ok=True)
+                workspace = Path(tempfile.mkdtemp(dir=packages, prefix=".new-"))
+            except OSError as problem:
+                error = problem
+                continue
+            try:
+                yield workspace
+            except OSError as problem:
+                raise UnavailableError(
+                    f"The cache {printable(str(packages))} cannot be written: {problem.strerror}."
+                ) from problem
+            finally:
+                shutil.rmtree(workspace, ignore_errors=True)
+            return
+        raise UnavailableError(
+            f"Neither {printable(str(self._folder))} nor {printable(str(self._fallback))} can be written"
+            f"{f': {error.strerror}' if error else ''}.",
+            hint="Name another place with `[cache] dir` in mlx.toml, or MLX_CACHE_DIR.",
+        )
+
+
+def folder_opener(root: Path) -> Opener:
+    """Open files of a package folder: regular ones inside it, through no link."""
+
+    def open_file(path: str) -> int:
+        try:
+            folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                *parents, name = path.split("/")
+                for parent in parents:
+                    inner = os.open(
+                        parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
+                    )
+                    os.close(folder)
+                    folder = inner
+                handle = os.open(
+                    name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+                )
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise IntegrityError(
+                f"{printable(path, 200)} of the package cannot be read in the registry: {error.strerror}."
+            ) from error
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise IntegrityError(f"{printable(path, 200)} of the package is no regular file in the registry.")
+        return handle
+
+    return open_file
+
+
+def copy_package(package: "Package", target: Path) -> None:
+    """Copy a package's files, and nothing else, into a folder that does not exist yet."""
+    target.mkdir(parents=True)
+    for entry in package.manifest.files:
+        path = target / entry.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(package.root / entry.path, path)
+    shutil.copyfile(package.root / _MANIFEST, target / _MANIFEST)
+
+
+def _open(entry: Path, digest: str) -> "Package":
+    from mlx_platform.inference.package import open_package
+
+    package = open_package(entry, verify=False)
+    if package.digest != digest:
+        raise IntegrityError(
+            f"The cached package has the digest {package.digest}, not {digest}.",
+            expected=digest,
+            actual=package.digest,
+        )
+    return open_package(entry) if package.size <= _REREAD_CAP else package
+
+
+def _copy_manifest(copy: Path, digest: str, opener: Opener) -> list[tuple[str, int, str]]:
+    from mlx_platform.inference.package import is_plain_path
+
+    with os.fdopen(opener(_MANIFEST), "rb") as file:
+        content = file.read(_MANIFEST_CAP + 1)
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != digest:
+        raise IntegrityError(
+            f"The package in the registry has the digest {actual}, not {digest} as registered.",
+            hint="Its bytes were changed after registration; register the model again.",
+            expected=digest,
+            actual=actual,
+        )
+    try:
+        listed: dict[str, Any] = json.loads(content)["files"]
+        entries = [(path, int(entry["size"]), str(entry["sha256"])) for path, entry in listed.items()]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise IntegrityError("The manifest of the package cannot be read.") from error
+    if not all(is_plain_path(path) and path != _MANIFEST for path, _, _ in entries):
+        raise IntegrityError("The manifest of the package lists paths that no package has.")
+    _write(copy / _MANIFEST, [content])
+    return entries
+
+
+def _copy_file(target: Path, path: str, size: int, sha256: str, opener: Opener) -> None:
+    digest = hashlib.sha256()
+
+    def chunks() -> Iterator[bytes]:
+        left = size
+        with os.fdopen(opener(path), "rb") as file:
+            # One byte more than there should be: a file that grew is a file that was changed.
+            while left >= 0 and (chunk := file.read(min(_CHUNK, left + 1))):
+                left -= len(chunk)
+                digest.update(chunk)
+                yield chunk
+
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(target, chunks())
+    if digest.hexdigest() != sha256:
+        raise IntegrityError(
+            f"{printable(path, 200)} in the registry is not what was registered: "
+            f"SHA-256 {digest.hexdigest()}, not {printable(sha256, 64)}.",
+            expected=sha256,
+            actual=digest.hexdigest(),
+        )
+
+
+def _write(target: Path, chunks: Any) -> None:
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        for chunk in chunks:
+            file.write(chunk)

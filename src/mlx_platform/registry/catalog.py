@@ -1,0 +1,382 @@
+"""The registry as the rest of the platform sees it.
+
+Reading a SQLite registry needs the standard library only; MLflow is imported for servers, for other
+databases, and for writing. Which version holds an alias is what the journal says; MLflow's own alias follows.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from mlx_platform.core.clock import Clock, system_clock
+from mlx_platform.core.errors import ConflictError, IntegrityError, NotFoundError, UsageError
+from mlx_platform.core.settings import Settings
+from mlx_platform.core.text import printable
+from mlx_platform.registry.backend import Backend
+from mlx_platform.registry.cache import FALLBACK, PackageCache
+from mlx_platform.registry.journal import Event, Journal, Kind
+from mlx_platform.registry.ledger import ANYTHING, Expected, Ledger
+from mlx_platform.registry.ref import (
+    AliasRef,
+    LabelRef,
+    NameRef,
+    PathRef,
+    Ref,
+    check_alias,
+    check_name,
+    is_name,
+    parse_ref,
+)
+from mlx_platform.registry.version import (
+    ACTOR,
+    CONTENT,
+    DIGEST,
+    EVIDENCE_PREFIX,
+    GIT_COMMIT,
+    LABEL,
+    SIZE,
+    EvidenceSummary,
+    Lineage,
+    ModelSummary,
+    Version,
+    check_lineage,
+    evidence_of,
+    model_id_of,
+    version_of,
+)
+
+if TYPE_CHECKING:
+    from mlx_platform.core.evidence import Evidence
+    from mlx_platform.inference.package import Package
+
+
+class Catalog:
+    """Models, versions, aliases and their history.
+
+    Args:
+        settings: where the registry, its bytes and the cache are.
+        clock: gives the time of events.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock = system_clock) -> None:
+        self._backend = Backend(settings)
+        self._ledger = Ledger(self._backend, clock)
+        self._cache = PackageCache(settings.path(settings.cache.dir), settings.folder / FALLBACK)
+
+    @property
+    def shown(self) -> str:
+        """The registry's URI, safe to print."""
+        return self._backend.shown
+
+    def create(self) -> bool:
+        """Create the registry and the folder of its bytes.
+
+        Returns:
+            Whether it was not there before.
+
+        Raises:
+            UnavailableError: it cannot be created or reached.
+        """
+        return self._backend.create()
+
+    # Models and versions
+
+    def models(self) -> tuple[ModelSummary, ...]:
+        """Every model that has a version, by name; the journal and what only MLflow may name are left out."""
+        reader, found = self._backend.reader, []
+        for name in filter(is_name, reader.names()):
+            holders = self._ledger.holders(name)
+            newest = next((version_of(row, holders) for row in reader.rows(name, limit=1)), None)
+            if newest:
+                found.append(ModelSummary(name, reader.count(name), newest, holders))
+        return tuple(found)
+
+    def versions(self, name: str, *, alias: str | None = None, limit: int = 20) -> tuple[Version, ...]:
+        """A model's versions, newest first; with `alias` only the one that holds it.
+
+        Raises:
+            NotFoundError: there is no such model.
+        """
+        check_name(name)
+        holders = self._ledger.holders(name)
+        numbers = None if alias is None else [holders.get(check_alias(alias), 0)]
+        rows = self._backend.reader.rows(name, numbers=numbers, limit=limit)
+        if not rows and not self._backend.reader.count(name):
+            raise self._backend.no_model(name)
+        found = (version_of(row, holders) for row in rows)
+        return tuple(version for version in found if version)
+
+    def resolve(self, ref: str | Ref) -> Version:
+        """The registered version that a reference means.
+
+        Raises:
+            NotFoundError: no such model, version, alias or label.
+            UsageError: no reference, a path, or the bare name of a model.
+            IntegrityError: the journal is broken, or the version is not the one that was promoted.
+        """
+        ref = parse_ref(ref) if isinstance(ref, str) else ref
+        if isinstance(ref, PathRef):
+            raise UsageError(
+                f"{printable(ref.path)!r} is a path, and a registered version is needed.",
+                hint=f"Register it with: mlx register NAME {printable(ref.path)}",
+            )
+        if isinstance(ref, NameRef):
+            raise self._bare_name(ref.name)
+        if isinstance(ref, AliasRef):
+            return self._resolve_alias(ref)
+        if isinstance(ref, LabelRef):
+            return self._resolve_label(ref)
+        return self._get(ref.name, ref.number)
+
+    def holders(self, name: str) -> dict[str, int]:
+        """Who holds which alias of a model."""
+        return self._ledger.holders(check_name(name))
+
+    def differences(self, name: str) -> tuple[str, ...]:
+        """Where MLflow's aliases are not what the journal says, one sentence each."""
+        return self._ledger.differences(check_name(name))
+
+    def journal(self, name: str) -> Journal:
+        """A model's journal, empty when nothing ever moved.
+
+        Raises:
+            IntegrityError: an event was changed or taken away.
+        """
+        return self._ledger.journal(check_name(name))
+
+    def history(
+        self, name: str, *, alias: str | None = None, at: datetime | None = None
+    ) -> tuple[Event, ...]:
+        """The moves that counted, newest first.
+
+        Args:
+            name: the model.
+            alias: only its moves.
+            at: for each alias only the move that was in force at this moment.
+
+        Raises:
+            NotFoundError: there is no such model.
+        """
+        journal = self.journal(name)
+        if not journal.events and not self._backend.reader.count(name):
+            raise self._backend.no_model(name)
+        wanted = journal.aliases() if alias is None else (check_alias(alias),)
+        moves = [event for event in journal.valid if event.alias in wanted]
+        if at is not None:
+            in_force = {event.alias: event for event in moves if event.time <= at}
+            moves = sorted(in_force.values(), key=lambda event: event.number)
+        return tuple(reversed(moves))
+
+    # Bytes
+
+    def fetch(self, version: Version) -> "Package":
+        """The version's package, from the cache or else from the registry, verified either way.
+
+        Raises:
+            IntegrityError: bytes are missing, changed, or said to be where no package may be.
+            UnavailableError: the store cannot be reached, or there is no room for the cache.
+        """
+        if not version.digest:
+            raise IntegrityError(
+                f"{version.ref} carries no digest: it was not registered with mlx.",
+                hint=f"Register its model with: mlx register {version.name} SOURCE",
+            )
+        cached = self._cache.find(version.digest)
+        return cached or self._cache.put(version.digest, self._backend.opener(version))
+
+    def register(
+        self,
+        name: str,
+        package: "Package",
+        lineage: Lineage,
+        *,
+        if_exists: Literal["reuse", "fail"] = "reuse",
+    ) -> tuple[Version, bool]:
+        """Make a package a version of a model.
+
+        Returns:
+            The version, and whether it is new: content that is there already is not registered again.
+
+        Raises:
+            ConflictError: the content is there and `if_exists` is `fail`.
+            UnavailableError: the registry is busy or cannot be reached.
+            UsageError: the name, a parameter or a metric cannot be kept.
+        """
+        check_name(name)
+        check_lineage(lineage)
+        self.create()
+        with self._backend.alone():
+            known = self._same_content(name, package.content_digest)
+            if known and if_exists == "fail":
+                raise ConflictError(f"{known.ref} has the same content.", version=known.number)
+            if known:
+                return known, False
+            number = self._publish(name, package, lineage)
+            first = self._same_content(name, package.content_digest)
+            if first and first.number < number:
+                # Only where no lock reaches: another machine registered the same content at the same time.
+                self._backend.store.delete_version(name, number)
+                return first, False
+        version = self._get(name, number)
+        self.set_tags(version, {LABEL: version.label})
+        return self._get(name, number), True
+
+    # Moves
+
+    def move(
+        self,
+        name: str,
+        alias: str,
+        to: int,
+        *,
+        expect: Expected = ANYTHING,
+        kind: Kind,
+        actor: str,
+        reason: str = "",
+        evidence: Mapping[str, Any] | None = None,
+    ) -> Event | None:
+        """Move an alias by compare-and-set.
+
+        Args:
+            name: the model.
+            alias: what moves.
+            to: the version that shall hold it.
+            expect: the holder that the caller has seen, None for nobody; by default any.
+            kind: a promotion or a rollback.
+            actor: who moves it.
+            reason: why.
+            evidence: by kind, what the decision stands on; JSON-ready.
+
+        Returns:
+            The event; None when the version held the alias already.
+
+        Raises:
+            ConflictError: the alias is not where it was expected, or moved meanwhile.
+            NotFoundError: there is no such version.
+        """
+        check_alias(alias)
+        return self._ledger.move(
+            self._get(check_name(name), to),
+            alias,
+            expect=expect,
+            kind=kind,
+            actor=actor,
+            reason=reason,
+            evidence=evidence or {},
+        )
+
+    # Evidence
+
+    def record(self, version: Version, evidence: "Evidence") -> None:
+        """Keep evidence with the version it is about.
+
+        Raises:
+            IntegrityError: it is about another digest.
+        """
+        import orjson
+
+        from mlx_platform.registry.findings import metrics_of, summary_tag
+
+        if evidence.digest != version.digest:
+            raise IntegrityError(f"The evidence is about {evidence.digest}, not about {version.ref}.")
+        run_id = self._backend.store.log_finding(
+            f"{evidence.kind} {version.ref}",
+            model=model_id_of(version.source),
+            metrics=metrics_of(evidence.numbers),
+            document=orjson.dumps(evidence.document(), option=orjson.OPT_INDENT_2).decode(),
+            tags={"mlx.evidence": evidence.kind, "mlx.version": version.ref, DIGEST: version.digest},
+        )
+        self.set_tags(version, {EVIDENCE_PREFIX + evidence.kind: summary_tag(evidence, run_id)})
+
+    def evidence(self, version: Version) -> Mapping[str, EvidenceSummary]:
+        """The latest evidence of each kind about the version's digest, read anew."""
+        return evidence_of(self._get(version.name, version.number))
+
+    def set_tags(self, version: Version, tags: Mapping[str, str]) -> None:
+        """Write tags of a version; each is a write of its own."""
+        self._backend.store.set_tags(version.name, version.number, tags)
+
+    # Within
+
+    def _get(self, name: str, number: int) -> Version:
+        version = self._backend.load(name, number, self._ledger.holders(name))
+        if version:
+            return version
+        newest = self._backend.reader.rows(name, limit=1)
+        if not newest:
+            raise self._backend.no_model(name)
+        raise NotFoundError(
+            f"There is no version {name}/{number}; the newest is {name}/{newest[0].number}.",
+            hint=f"See: mlx list {name}",
+        )
+
+    def _bare_name(self, name: str) -> UsageError | NotFoundError:
+        if not self._backend.reader.count(name):
+            return self._backend.no_model(name)
+        aliases = [f"{name}@{alias}" for alias in self._ledger.holders(name)]
+        known = ", ".join(aliases) if aliases else f"none yet; see: mlx list {name}"
+        return UsageError(f"{name!r} is a model; say which version of it.", hint=f"Its aliases: {known}")
+
+    def _resolve_alias(self, ref: AliasRef) -> Version:
+        journal, holders = self._ledger.journal(ref.name), self._ledger.holders(ref.name)
+        number = holders.get(ref.alias)
+        if ref.back:
+            before = journal.previous_holders(ref.alias)
+            number = before[ref.back - 1] if ref.back <= len(before) else None
+        if number is None:
+            raise self._nobody(ref, holders)
+        version = self._get(ref.name, number)
+        moves = [event for event in journal.moves(ref.alias) if event.to_version == number]
+        if moves and moves[-1].digest != version.digest:
+            raise IntegrityError(
+                f"{version.ref} is not the package that was moved to {ref.alias}: its digest has changed.",
+                hint=f"Promote a sound version, or roll back: mlx rollback {ref.name}",
+                expected=moves[-1].digest,
+                actual=version.digest,
+            )
+        return version
+
+    def _nobody(self, ref: AliasRef, holders: Mapping[str, int]) -> NotFoundError:
+        if not self._backend.reader.count(ref.name):
+            return self._backend.no_model(ref.name)
+        if ref.back:
+            return NotFoundError(
+                f"{ref.name}@{ref.alias} had no {ref.back}. holder before.",
+                hint=f"See: mlx history {ref.name} --alias {ref.alias}",
+            )
+        known = ", ".join(f"{ref.name}@{alias}" for alias in holders) or "none yet"
+        return NotFoundError(
+            f"No version of {ref.name} holds the alias {ref.alias!r}.",
+            hint=f"Aliases: {known}. Move it with: mlx promote {ref.name}/NUMBER --to {ref.alias}",
+        )
+
+    def _resolve_label(self, ref: LabelRef) -> Version:
+        if self._backend.reader.count(ref.text):
+            raise self._bare_name(ref.text)
+        version = self._backend.load(ref.name, ref.number, self._ledger.holders(ref.name))
+        if version is None or version.label != ref.text:
+            raise NotFoundError(f"There is no version with the label {ref.text!r}.", hint="See: mlx list")
+        return version
+
+    def _same_content(self, name: str, content: str) -> Version | None:
+        same = [row.number for row in self._backend.reader.rows(name) if row.tags.get(CONTENT) == content]
+        return self._get(name, min(same)) if same else None
+
+    def _publish(self, name: str, package: "Package", lineage: Lineage) -> int:
+        commit = lineage.git_commit.removesuffix("+dirty")
+        run_tags = {
+            "mlflow.source.git.commit": commit,
+            "mlflow.user": lineage.tags.get(ACTOR, ""),
+            DIGEST: package.digest,
+            GIT_COMMIT: lineage.git_commit,
+        }
+        tags = {DIGEST: package.digest, CONTENT: package.content_digest, SIZE: str(package.size)}
+        return self._backend.store.publish(
+            name,
+            package.root,
+            tags=tags | lineage.as_tags(),
+            params=lineage.params,
+            metrics=lineage.metrics,
+            run_tags={key: value for key, value in run_tags.items() if value},
+            description=lineage.description,
+        )

@@ -1,0 +1,282 @@
+"""The journal: every move of an alias, as one sequence per model that can only grow.
+
+An event carries `after`, the number of the last valid event its writer had seen. It counts only if that
+event is still the last valid one at its place in the sequence, so of several writers that saw the same state
+exactly one wins, even when the alias has moved away and back in the meantime. The numbers are given out by
+the registry, in one total order that every reader sees. Each event holds the hash of the valid one before
+it: an event that was changed or removed breaks the chain, and a broken chain answers nothing.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, cast, get_args
+
+from mlx_platform.core.clock import rfc3339
+
+EVENT_SCHEMA = "mlx.event/v1"
+Kind = Literal["promote", "rollback"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One move of one alias.
+
+    `number` is the place in the sequence, 0 before the registry gave one. `digest` is the package digest of
+    `to_version`, so that a version number that was given out twice cannot stand in for what was promoted.
+    `hash` covers every other field but `number` and `valid`; `valid` is set by `fold`.
+    """
+
+    number: int
+    id: str
+    model: str
+    alias: str
+    from_version: int | None
+    to_version: int | None
+    digest: str
+    after: int
+    kind: Kind
+    actor: str
+    reason: str
+    evidence: Mapping[str, Any]
+    time: datetime
+    prev_hash: str
+    hash: str = ""
+    valid: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """Everything about the event, JSON-ready."""
+        return {"number": self.number, **self._content(), "hash": self.hash, "valid": self.valid}
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "schema": EVENT_SCHEMA,
+            "id": self.id,
+            "model": self.model,
+            "alias": self.alias,
+            "from": self.from_version,
+            "to": self.to_version,
+            "digest": self.digest,
+            "after": self.after,
+            "kind": self.kind,
+            "actor": self.actor,
+            "reason": self.reason,
+            "evidence": dict(self.evidence),
+            "time": rfc3339(self.time),
+            "prev_hash": self.prev_hash,
+        }
+
+    def computed_hash(self) -> str:
+        """The SHA-256 of the event's content as canonical JSON."""
+        return hashlib.sha256(_canonical(self._content()).encode()).hexdigest()
+
+    def encode(self) -> str:
+        """The text that the registry keeps: the content and its hash."""
+        return _canonical(self._content() | {"hash": self.computed_hash()})
+
+
+def decode_event(number: int, text: str) -> Event | None:
+    """Read back what `encode` wrote; None when the text is none of it."""
+    try:
+        content = json.loads(text, parse_constant=_kind)
+        event = Event(
+            number=number,
+            id=_text(content["id"]),
+            model=_text(content["model"]),
+            alias=_text(content["alias"]),
+            from_version=_version(content["from"]),
+            to_version=_version(content["to"]),
+            digest=_text(content["digest"]),
+            after=_count(content["after"]),
+            kind=_kind(content["kind"]),
+            actor=_text(content["actor"]),
+            reason=_text(content["reason"]),
+            evidence=dict(content["evidence"]),
+            time=datetime.fromisoformat(_text(content["time"])).astimezone(UTC),
+            prev_hash=_text(content["prev_hash"]),
+            hash=_text(content["hash"]),
+        )
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
+    return event
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A folded sequence: events oldest first, and what is wrong with it (nothing, as a rule)."""
+
+    events: tuple[Event, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def valid(self) -> tuple[Event, ...]:
+        return tuple(event for event in self.events if event.valid)
+
+    @property
+    def head(self) -> Event | None:
+        """The last event that counts."""
+        return next((event for event in reversed(self.events) if event.valid), None)
+
+    def moves(self, alias: str) -> tuple[Event, ...]:
+        """The valid events of one alias, oldest first."""
+        return tuple(event for event in self.events if event.valid and event.alias == alias)
+
+    def last(self, alias: str) -> Event | None:
+        moves = self.moves(alias)
+        return moves[-1] if moves else None
+
+    def holder(self, alias: str) -> int | None:
+        """The version that holds the alias now."""
+        last = self.last(alias)
+        return last.to_version if last else None
+
+    def aliases(self) -> tuple[str, ...]:
+        """Every alias that ever moved, by name."""
+        return tuple(sorted({event.alias for event in self.events if event.valid}))
+
+    def at(self, alias: str, moment: datetime) -> int | None:
+        """The version that held the alias at a moment: the last move in the sequence that is not later."""
+        earlier = [event for event in self.moves(alias) if event.time <= moment]
+        return earlier[-1].to_version if earlier else None
+
+    def previous_holders(self, alias: str) -> tuple[int, ...]:
+        """Who held the alias before, latest first, whether it left by a promotion or by a rollback."""
+        return tuple(
+            event.from_version for event in reversed(self.moves(alias)) if event.from_version is not None
+        )
+
+    def rollback_targets(self, alias: str) -> tuple[int, ...]:
+        """Where a rollback may go, best first.
+
+        A promotion puts a version on top of a pile, a rollback takes the top away until its target lies
+        there. So a second rollback goes one further back, and never returns to a version that was rolled
+        back from; only promoting it again does.
+        """
+        moves = self.moves(alias)
+        # Who held it before the first move was put there by somebody else, and is as good as promoted.
+        first = moves[0].from_version if moves else None
+        pile = [] if first is None else [first]
+        for event in moves:
+            if event.kind == "rollback":
+                pile = pile[:-1]
+                # A target that never held the alias is not in the pile: it takes the place of the top.
+                while event.to_version in pile and pile[-1] != event.to_version:
+                    pile.pop()
+            if event.to_version is not None and pile[-1:] != [event.to_version]:
+                pile.append(event.to_version)
+        holder = self.holder(alias)
+        return tuple(dict.fromkeys(version for version in reversed(pile) if version != holder))
+
+    def previous(self, alias: str) -> int | None:
+        """Where a plain rollback goes."""
+        targets = self.rollback_targets(alias)
+        return targets[0] if targets else None
+
+
+def fold(model: str, events: Iterable[Event]) -> Journal:
+    """Decide which events count, and find what was changed or taken away.
+
+    Args:
+        model: the model whose journal it is.
+        events: in any order; `valid` is ignored.
+    """
+    judged: list[Event] = []
+    problems: list[str] = []
+    head: Event | None = None
+    holders: dict[str, int | None] = {}
+    known = {0}
+    for event in sorted(events, key=lambda event: event.number):
+        head_number, head_hash = (head.number, head.hash) if head else (0, "")
+        problem = _problem(event, model, known)
+        if not problem and event.after == head_number:
+            if event.prev_hash != head_hash:
+                problem = f"event {event.number} does not follow the event before it"
+            elif event.alias in holders and event.from_version != holders[event.alias]:
+                problem = f"event {event.number} moves {event.alias} from where it was not"
+        if problem:
+            problems.append(problem)
+        counts = not problem and event.after == head_number
+        judged.append(replace(event, valid=counts))
+        if counts:
+            head = judged[-1]
+            holders[event.alias] = event.to_version
+            known.add(event.number)
+    return Journal(tuple(judged), tuple(problems))
+
+
+def next_event(
+    journal: Journal,
+    *,
+    model: str,
+    alias: str,
+    from_version: int | None,
+    to: int | None,
+    digest: str,
+    kind: Kind,
+    actor: str,
+    reason: str,
+    evidence: Mapping[str, Any],
+    time: datetime,
+    id: str,  # noqa: A002 - the field's name
+) -> Event:
+    """The event that moves an alias, as seen by a writer who knows this journal.
+
+    `from_version` is the journal's holder, or for an alias that it has never seen, whoever holds it.
+    """
+    head = journal.head
+    event = Event(
+        number=0,
+        id=id,
+        model=model,
+        alias=alias,
+        from_version=from_version,
+        to_version=to,
+        digest=digest,
+        after=head.number if head else 0,
+        kind=kind,
+        actor=actor,
+        reason=reason,
+        evidence=evidence,
+        # The text keeps milliseconds; what it cannot keep must not enter the hash.
+        time=time.replace(microsecond=time.microsecond // 1000 * 1000),
+        prev_hash=head.hash if head else "",
+    )
+    return replace(event, hash=event.computed_hash())
+
+
+def _problem(event: Event, model: str, known: set[int]) -> str:
+    if event.hash != event.computed_hash():
+        return f"event {event.number} was changed after it was written"
+    if event.model != model:
+        return f"event {event.number} belongs to another model"
+    if event.after not in known:
+        return f"event {event.number} follows event {event.after}, which is missing"
+    return ""
+
+
+def _canonical(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError
+    return value
+
+
+def _version(value: Any) -> int | None:
+    return None if value is None else _count(value)
+
+
+def _kind(value: Any) -> Kind:
+    if value not in get_args(Kind):
+        raise ValueError
+    return cast("Kind", value)

@@ -1,0 +1,32 @@
+"""What the catalog asks of a registry when it reads; two classes answer, with MLflow and without."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mlx_platform.registry.version import Row
+
+
+class Reader(Protocol):
+    """Everything returned is what the registry holds: untrusted text."""
+
+    def names(self) -> tuple[str, ...]:
+        """Every registered model, also those of the journal."""
+        ...
+
+    def count(self, name: str) -> int:
+        """How many versions a model has; 0 when there is no such model."""
+        ...
+
+    def rows(
+        self, name: str, *, numbers: Sequence[int] | None = None, limit: int | None = None
+    ) -> tuple[Row, ...]:
+        """A model's versions, newest first: all, the given ones, or the last `limit`."""
+        ...
+
+    def aliases(self, name: str) -> dict[str, int]:
+        """The holders of a model's aliases as MLflow has them."""
+        ...
+
+    def location(self, name: str, number: int) -> str:
+        """Where the bytes of a version are said to be; empty when there is no such version."""
+        ...

@@ -1,0 +1,199 @@
+"""Reading a SQLite registry with nothing but the standard library.
+
+Importing MLflow takes two seconds; these queries take milliseconds. The tables are MLflow's: their shape is
+checked first, and a shape that is not known is left to MLflow's own client.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from mlx_platform.core.errors import IntegrityError, NotFoundError, UnavailableError
+from mlx_platform.core.text import printable
+from mlx_platform.registry.version import Row
+
+_WORKSPACE = "default"
+_NEEDED = {
+    "registered_models": {"name"},
+    "registered_model_tags": {"name", "key", "value"},
+    "registered_model_aliases": {"name", "alias", "version"},
+    "model_versions": {
+        "name",
+        "version",
+        "creation_time",
+        "current_stage",
+        "source",
+        "storage_location",
+        "run_id",
+        "status",
+        "description",
+    },
+    "model_version_tags": {"name", "version", "key", "value"},
+}
+# Deleted versions stay in the table; versions that are not ready have no complete bytes.
+_VISIBLE = "v.current_stage IS NOT 'Deleted_Internal' AND (v.status IS NULL OR v.status = 'READY')"
+_BATCH = 500  # bound parameters in one statement
+
+
+class SqliteReader:
+    """Opens the file anew for each call: a reader must not hold locks, and threads share nothing."""
+
+    def __init__(self, database: Path, *, timeout: float) -> None:
+        self._database = database
+        self._timeout = timeout
+
+    def understands(self) -> bool:
+        """Whether every table has the columns that the queries use.
+
+        Raises:
+            NotFoundError: there is no such file, or nothing in it.
+            UnavailableError: it stayed locked, or is no database.
+        """
+        with self._connect() as connection:
+            shapes = {table: _columns(connection, table) for table in _NEEDED}
+            if not any(shapes.values()) and not _columns(connection, "alembic_version"):
+                raise self._nothing()
+        # The workspace column came later: all tables have it, or none does.
+        workspaces = {"workspace" in columns for columns in shapes.values()}
+        return len(workspaces) == 1 and all(columns >= _NEEDED[table] for table, columns in shapes.items())
+
+    def names(self) -> tuple[str, ...]:
+        """Every registered model by name, also those of the journal; prompts are left out."""
+        with self._connect() as connection:
+            where = _in_workspace(connection, "m")
+            rows = connection.execute(
+                f"SELECT m.name FROM registered_models m WHERE {where} AND NOT EXISTS "  # noqa: S608 - constants
+                "(SELECT 1 FROM registered_model_tags t WHERE t.name = m.name "
+                "AND t.key = 'mlflow.prompt.is_prompt' AND lower(t.value) = 'true') ORDER BY m.name"
+            )
+            return tuple(str(name) for (name,) in rows)
+
+    def count(self, name: str) -> int:
+        """How many versions a model has."""
+        with self._connect() as connection:
+            where = _in_workspace(connection, "v")
+            query = f"SELECT count(*) FROM model_versions v WHERE v.name = ? AND {where} AND {_VISIBLE}"  # noqa: S608 - constants
+            return int(connection.execute(query, (name,)).fetchone()[0])
+
+    def rows(
+        self, name: str, *, numbers: Sequence[int] | None = None, limit: int | None = None
+    ) -> tuple[Row, ...]:
+        """A model's versions with their tags, newest first: all, the given ones, or the last `limit`."""
+        with self._connect() as connection:
+            connection.execute("BEGIN")  # one snapshot: versions and tags belong together
+            where = _in_workspace(connection, "v")
+            query = (
+                "SELECT v.version, v.creation_time, v.source, v.run_id, v.description "  # noqa: S608 - constants
+                f"FROM model_versions v WHERE v.name = ? AND {where} AND {_VISIBLE}"
+            )
+            bound: list[Any] = [name]
+            if numbers is not None:
+                query += f" AND v.version IN ({_marks(numbers)})"
+                bound += numbers
+            query += " ORDER BY v.version DESC LIMIT ?"
+            bound.append(-1 if limit is None else limit)
+            found = connection.execute(query, bound).fetchall()
+            wanted = None if numbers is None and limit is None else [int(row[0]) for row in found]
+            tags = _tags(connection, name, wanted)
+        return tuple(
+            Row(
+                name,
+                int(number),
+                int(created or 0),
+                source or "",
+                run or "",
+                text or "",
+                tags.get(number, {}),
+            )
+            for number, created, source, run, text in found
+        )
+
+    def aliases(self, name: str) -> dict[str, int]:
+        """Who holds which alias, as MLflow has it."""
+        with self._connect() as connection:
+            where = _in_workspace(connection, "a")
+            query = f"SELECT a.alias, a.version FROM registered_model_aliases a WHERE a.name = ? AND {where}"  # noqa: S608 - constants
+            return {str(alias): int(number) for alias, number in connection.execute(query, (name,))}
+
+    def location(self, name: str, number: int) -> str:
+        """Where the bytes of a version are said to be; untrusted."""
+        with self._connect() as connection:
+            where = _in_workspace(connection, "v")
+            query = (
+                "SELECT coalesce(v.storage_location, v.source) FROM model_versions v "  # noqa: S608 - constants
+                f"WHERE v.name = ? AND v.version = ? AND {where} AND {_VISIBLE}"
+            )
+            row = connection.execute(query, (name, number)).fetchone()
+        return str(row[0] or "") if row else ""
+
+    def _nothing(self) -> NotFoundError:
+        return NotFoundError(
+            f"There is no registry at {printable(str(self._database))}.", hint="Create one with: mlx init"
+        )
+
+    @contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        if not self._database.is_file():
+            raise self._nothing()
+        # Read-write only so that SQLite may roll back what a killed writer left; query_only forbids the rest.
+        uri = f"{self._database.as_uri()}?mode=rw"
+        try:
+            with closing(
+                sqlite3.connect(uri, uri=True, timeout=self._timeout, isolation_level=None)
+            ) as connection:
+                connection.execute("PRAGMA query_only = ON")
+                connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+                yield connection
+        except sqlite3.Error as error:
+            raise _explain(error, self._database) from error
+        except (TypeError, ValueError) as error:
+            # SQLite columns hold whatever was put there, of any type.
+            raise IntegrityError(
+                f"The registry {printable(str(self._database))} holds values that no registry writes."
+            ) from error
+
+
+def _explain(error: sqlite3.Error, database: Path) -> UnavailableError:
+    shown = printable(str(database))
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return UnavailableError(
+            f"The registry {shown} is locked by another program.",
+            hint="Try again in a moment; `[registry] timeout` says how long to wait.",
+        )
+    return UnavailableError(f"The registry {shown} cannot be read: {printable(str(error), 200)}.")
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def _in_workspace(connection: sqlite3.Connection, alias: str) -> str:
+    if "workspace" in _columns(connection, "model_versions"):
+        return f"{alias}.workspace = '{_WORKSPACE}'"
+    return "1"
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ",".join("?" * len(values))
+
+
+def _tags(
+    connection: sqlite3.Connection, name: str, numbers: Sequence[int] | None
+) -> dict[int, dict[str, str]]:
+    where = _in_workspace(connection, "t")
+    query = f"SELECT t.version, t.key, t.value FROM model_version_tags t WHERE t.name = ? AND {where}"  # noqa: S608 - constants
+    tags: dict[int, dict[str, str]] = {}
+    if numbers is None:
+        found = connection.execute(query, (name,)).fetchall()
+    else:
+        found = []
+        for start in range(0, len(numbers), _BATCH):
+            part = numbers[start : start + _BATCH]
+            found += connection.execute(
+                f"{query} AND t.version IN ({_marks(part)})", (name, *part)
+            ).fetchall()
+    for number, key, value in found:
+        tags.setdefault(int(number), {})[str(key)] = str(value or "")
+    return tags

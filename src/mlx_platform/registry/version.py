@@ -1,0 +1,319 @@
+"""What the registry says about a version, and the tags in which it is written down.
+
+A version is created together with all of its tags, so whoever sees it sees it whole. The tags are the record:
+one read brings them for many versions at once, on every kind of registry. Parameters and metrics are logged
+to the MLflow run and model as well, where people look for them.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from mlx_platform.core.clock import rfc3339
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.text import printable
+from mlx_platform.registry.ref import is_alias, is_name
+
+DIGEST = "mlx.digest"
+CONTENT = "mlx.content"
+SIZE = "mlx.size"
+LABEL = "mlx.label"
+PARENT = "mlx.parent"
+DATASET = "mlx.dataset"
+DATASET_FINGERPRINT = "mlx.dataset_fingerprint"
+GIT_COMMIT = "mlx.git_commit"
+PARAMS = "mlx.params"
+METRICS = "mlx.metrics"
+ARCHIVED = "mlx.archived"
+QUARANTINED = "mlx.quarantined"
+QUANTIZED = "mlx.quantized"
+ACTOR = "mlx.actor"
+EVIDENCE_PREFIX = "mlx.evidence."
+PROMPT = "mlflow.prompt.is_prompt"
+"""MLflow keeps prompts in the tables of the models; what carries this tag is no model."""
+
+DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
+_KEY_PATTERN = re.compile(r"[A-Za-z0-9_./ -]{1,250}")
+_PARAM_CAP = 6000
+_TAG_CAP = 100_000
+_DESCRIPTION_CAP = 5000
+_MODEL_ID = re.compile(r"models:/(m-[0-9a-f]{32})")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A model version as the registry stores it: every text in it is untrusted."""
+
+    name: str
+    number: int
+    created_ms: int
+    source: str
+    run_id: str
+    description: str
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Where a version comes from. `tags` are further tags that must be there from the first moment on."""
+
+    dataset_version: str = ""
+    dataset_fingerprint: str = ""
+    git_commit: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    parent: str = ""
+    description: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def as_tags(self) -> dict[str, str]:
+        """The tags that keep it; what is empty has none."""
+        found = {
+            DATASET: self.dataset_version,
+            DATASET_FINGERPRINT: self.dataset_fingerprint,
+            GIT_COMMIT: self.git_commit,
+            PARENT: self.parent,
+            PARAMS: json.dumps(dict(self.params), sort_keys=True) if self.params else "",
+            METRICS: json.dumps({key: float(value) for key, value in self.metrics.items()}, sort_keys=True)
+            if self.metrics
+            else "",
+        }
+        return {key: value for key, value in found.items() if value} | dict(self.tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A registered version.
+
+    `digest` is empty for a version that was not registered by mlx, `size` counts the package's bytes,
+    `parent` is the version it was made from (`digits/2`) or empty, and `quarantined` holds the reason or is
+    empty.
+    """
+
+    name: str
+    number: int
+    digest: str
+    content_digest: str
+    label: str
+    created: datetime
+    aliases: tuple[str, ...]
+    tags: Mapping[str, str]
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+    source: str
+    run_id: str
+    size: int
+    parent: str
+    description: str
+    archived: bool
+    quarantined: str
+
+    @property
+    def ref(self) -> str:
+        return f"{self.name}/{self.number}"
+
+    @property
+    def candidate(self) -> bool:
+        """Whether it waits to be promoted: it holds no alias and is neither archived nor quarantined."""
+        return not self.aliases and not self.archived and not self.quarantined
+
+    @property
+    def state(self) -> str:
+        """One phrase for people: `production, staging`, `staging candidate`, `quarantined`, `archived`."""
+        marks = [*self.aliases]
+        if self.quarantined:
+            marks.append("quarantined")
+        if self.archived:
+            marks.append("archived")
+        return ", ".join(marks) or "staging candidate"
+
+    @property
+    def dataset_version(self) -> str:
+        return self.tags.get(DATASET, "")
+
+    @property
+    def git_commit(self) -> str:
+        return self.tags.get(GIT_COMMIT, "")
+
+    @property
+    def quantized(self) -> bool:
+        return bool(self.tags.get(QUANTIZED))
+
+    def document(self) -> dict[str, Any]:
+        """Everything about the version, JSON-ready."""
+        return {
+            "ref": self.ref,
+            "name": self.name,
+            "version": self.number,
+            "label": self.label,
+            "state": self.state,
+            "aliases": list(self.aliases),
+            "candidate": self.candidate,
+            "archived": self.archived,
+            "quarantined": self.quarantined,
+            "digest": self.digest,
+            "content_digest": self.content_digest,
+            "size": self.size,
+            "created": rfc3339(self.created),
+            "parent": self.parent,
+            "quantized": self.quantized,
+            "dataset_version": self.dataset_version,
+            "dataset_fingerprint": self.tags.get(DATASET_FINGERPRINT, ""),
+            "git_commit": self.git_commit,
+            "params": dict(self.params),
+            "metrics": dict(self.metrics),
+            "description": self.description,
+            "run_id": self.run_id,
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """A model with its number of versions, its newest version, and who holds its aliases."""
+
+    name: str
+    versions: int
+    newest: Version
+    aliases: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSummary:
+    """What a tag keeps of an evidence document; the whole of it is an artifact of its MLflow run."""
+
+    kind: str
+    id: str
+    digest: str
+    verdict: str
+    created: str
+    data_fingerprint: str
+    run_id: str
+    numbers: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "id": self.id,
+            "digest": self.digest,
+            "verdict": self.verdict,
+            "created": self.created,
+            "data_fingerprint": self.data_fingerprint,
+            "run_id": self.run_id,
+            "numbers": dict(self.numbers),
+        }
+
+
+def check_lineage(lineage: Lineage) -> None:
+    """Refuse what MLflow could not keep, before anything is written.
+
+    Raises:
+        UsageError: names the parameter or metric.
+    """
+    for key in (*lineage.params, *lineage.metrics):
+        if not _KEY_PATTERN.fullmatch(key) or any(part in {"", ".", ".."} for part in key.split("/")):
+            raise UsageError(
+                f"{printable(key, 80)!r} cannot name a parameter or a metric.",
+                hint="Use 1 to 250 letters, digits, and _ - . / or spaces.",
+            )
+    for key, text in lineage.params.items():
+        if len(text) > _PARAM_CAP:
+            raise UsageError(f"The parameter {key!r} has more than {_PARAM_CAP:,} characters.")
+    for key, value in lineage.metrics.items():
+        if not math.isfinite(value):
+            raise UsageError(f"The metric {key!r} is {value}, and must be a finite number.")
+    for key, text in lineage.as_tags().items():
+        if len(text) > _TAG_CAP:
+            raise UsageError(f"{key.removeprefix('mlx.')} has more than {_TAG_CAP:,} characters together.")
+    if len(lineage.description) > _DESCRIPTION_CAP:
+        raise UsageError(f"The description has more than {_DESCRIPTION_CAP:,} characters.")
+
+
+def label_of(name: str, number: int, created: datetime) -> str:
+    """The label people read: name, day of registration (UTC), number."""
+    return f"{name}-{created.astimezone(UTC):%Y%m%d}-{number:03d}"
+
+
+def version_of(row: Row, aliases: Mapping[str, int]) -> Version | None:
+    """Turn a row into a version; None for what no version of ours can look like (names, prompts)."""
+    if not is_name(row.name) or row.number < 1 or row.tags.get(PROMPT, "").lower() == "true":
+        return None
+    try:
+        created = datetime.fromtimestamp(row.created_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    held = tuple(sorted(alias for alias, number in aliases.items() if number == row.number))
+    size = row.tags.get(SIZE, "")
+    return Version(
+        name=row.name,
+        number=row.number,
+        digest=_digest(row.tags.get(DIGEST, "")),
+        content_digest=_digest(row.tags.get(CONTENT, "")),
+        label=label_of(row.name, row.number, created),
+        created=created,
+        aliases=tuple(alias for alias in held if is_alias(alias)),
+        tags=dict(row.tags),
+        params={key: str(value) for key, value in _table(row.tags.get(PARAMS, "")).items()},
+        metrics=_numbers(_table(row.tags.get(METRICS, ""))),
+        source=row.source,
+        run_id=row.run_id,
+        size=int(size) if re.fullmatch(r"[0-9]{1,18}", size) else 0,
+        parent=row.tags.get(PARENT, ""),
+        description=row.description,
+        archived=row.tags.get(ARCHIVED, "").lower() == "true",
+        quarantined=row.tags.get(QUARANTINED, ""),
+    )
+
+
+def evidence_of(version: Version) -> dict[str, EvidenceSummary]:
+    """The version's evidence by kind; what was found about another digest does not count."""
+    found = {}
+    for key, text in version.tags.items():
+        if not key.startswith(EVIDENCE_PREFIX):
+            continue
+        kind, content = key.removeprefix(EVIDENCE_PREFIX), _table(text)
+        summary = EvidenceSummary(
+            kind=kind,
+            id=str(content.get("id", "")),
+            digest=str(content.get("digest", "")),
+            verdict=str(content.get("verdict", "")),
+            created=str(content.get("created", "")),
+            data_fingerprint=str(content.get("data_fingerprint", "")),
+            run_id=str(content.get("run_id", "")),
+            numbers=content["numbers"] if isinstance(content.get("numbers"), dict) else {},
+        )
+        if version.digest and summary.digest == version.digest:
+            found[kind] = summary
+    return dict(sorted(found.items()))
+
+
+def model_id_of(source: str) -> str:
+    """The id of the MLflow model behind a version, from its source `models:/m-...`, or empty."""
+    match = _MODEL_ID.fullmatch(source)
+    return match[1] if match else ""
+
+
+def _digest(text: str) -> str:
+    return text if DIGEST_PATTERN.fullmatch(text) else ""
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    # An integer of a thousand digits is a number to JSON, and an error to float().
+    return {
+        key: float(value)
+        for key, value in values.items()
+        if (isinstance(value, float) and math.isfinite(value))
+        or (isinstance(value, int) and abs(value) < 1 << 53)
+    }
+
+
+def _table(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
