@@ -1,0 +1,181 @@
+"""The baseline's profile: frozen bins for every feature, and the baseline's own counts on them.
+
+It travels with a package as `baseline.json`. Windows are counted on its bins and nothing else, so that counts
+of shards, hours and replicas add up to the same integers however the rows were split.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import orjson
+
+from mlx_platform.core.errors import IntegrityError, UndecidedError, UsageError
+from mlx_platform.core.tensors import Array, Columns, row_count
+from mlx_platform.drift import bins, values
+from mlx_platform.drift.feature import OUTPUT_PREFIX, FeatureProfile, Kind, Role, tally_numbers
+from mlx_platform.drift.tally import Tally
+from mlx_platform.drift.values import Categories, Missing, Numbers
+
+SCHEMA = "mlx.profile/v1"
+CATEGORIES_KEPT = 10_000
+_NORMAL_IQR = 1.349  # the interquartile range of a normal distribution, in standard deviations
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """All features of a baseline of `rows` rows.
+
+    `positions` maps an input feature to the tensor and the column of it that hold the feature in traffic
+    that was logged as tensors.
+    """
+
+    rows: int
+    features: tuple[FeatureProfile, ...]
+    positions: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    baseline_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.baseline_id:
+            object.__setattr__(self, "baseline_id", self._identity())
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "rows": self.rows,
+            "features": [feature.document() for feature in self.features],
+            "positions": {name: list(place) for name, place in self.positions.items()},
+        }
+
+    def _identity(self) -> str:
+        content = orjson.dumps(self._content(), option=orjson.OPT_SORT_KEYS)
+        return hashlib.sha256(content).hexdigest()[:16]
+
+    def of_role(self, role: Role) -> tuple[FeatureProfile, ...]:
+        return tuple(feature for feature in self.features if feature.role == role)
+
+    def to_json(self) -> bytes:
+        """The canonical bytes: equal profiles give equal bytes."""
+        document = self._content() | {"baseline_id": self.baseline_id}
+        return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Self:
+        """Read a profile.
+
+        Raises:
+            UsageError: it is no profile, or of a schema this version does not know.
+            IntegrityError: its content is not what its id says.
+        """
+        try:
+            document = orjson.loads(content)
+            if document["schema"] != SCHEMA:
+                raise UsageError(f"This is a profile of the schema {document['schema']!r}, not {SCHEMA!r}.")
+            features = tuple(FeatureProfile.from_document(entry) for entry in document["features"])
+            positions = {str(name): (str(at[0]), int(at[1])) for name, at in document["positions"].items()}
+            profile = cls(rows=int(document["rows"]), features=features, positions=positions)
+            stated = document["baseline_id"]
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise UsageError(f"This is no baseline profile: {error}.") from error
+        if profile.baseline_id != stated:
+            raise IntegrityError("The baseline profile is not the one its id names.")
+        return profile
+
+
+def build_profile(
+    features: Columns,
+    outputs: Columns | None = None,
+    positions: Mapping[str, tuple[str, int]] | None = None,
+) -> Profile:
+    """Profile a baseline.
+
+    A column that cannot be profiled, for it has more than one dimension or no value that counts, never stops
+    the others: it is kept as an empty feature.
+
+    Args:
+        features: input features by name, each [rows].
+        outputs: output features by name, each [rows]; see `features.output_features`.
+        positions: where a feature is found in logged tensors: tensor name and column.
+
+    Raises:
+        UndecidedError: there are no rows.
+        UsageError: columns differ in their number of rows.
+    """
+    outputs = outputs or {}
+    rows = row_count({**{f"input {key}": column for key, column in features.items()}, **outputs})
+    if rows == 0:
+        raise UndecidedError("A baseline needs rows.")
+    profiles = [_profile(name, "input", column) for name, column in features.items()]
+    for name, column in outputs.items():
+        profiles.append(_profile(f"{OUTPUT_PREFIX}{name}" if name in features else name, "output", column))
+    return Profile(rows=rows, features=tuple(profiles), positions=dict(positions or {}))
+
+
+def _profile(name: str, role: Role, column: Array) -> FeatureProfile:
+    if column.ndim != 1:
+        return _empty(name, role, "other", 0, Missing(invalid=len(column)))
+    if values.holds_numbers(column):
+        found = values.numbers(column)
+        if np.isfinite(found.values).any():
+            return _numeric(name, role, found)
+        return _empty(name, role, str(found.values.dtype), len(found.values), found.missing)
+    counted = values.categories(column)
+    if counted.counts:
+        return _categorical(name, role, counted)
+    return _empty(name, role, "text", 0, counted.missing)
+
+
+def _empty(name: str, role: Role, dtype: str, present: int, missing: Missing) -> FeatureProfile:
+    tally = Tally(bins=np.asarray([present], dtype=np.int64), missing=missing)
+    return FeatureProfile(name=name, role=role, kind="empty", dtype=dtype, tally=tally)
+
+
+def _numeric(name: str, role: Role, found: Numbers) -> FeatureProfile:
+    """Sort once; everything else is read off the order."""
+    ordered = np.sort(found.values[np.isfinite(found.values)])
+    changes = np.flatnonzero(ordered[1:] != ordered[:-1]) if len(ordered) > 1 else np.empty(0, np.intp)
+    distinct = ordered[np.append(0, changes + 1)] if len(changes) < bins.DISCRETE_INTEGERS else None
+    discrete = distinct is not None and bins.is_discrete(distinct)
+    feature = FeatureProfile(
+        name=name,
+        role=role,
+        kind="numeric",
+        dtype=str(ordered.dtype),
+        quantiles=tuple(bins.quantiles(ordered).tolist()),
+        scale=_scale(ordered),
+        tally=Tally.nothing(0),
+    )
+    if distinct is not None and discrete:
+        kind: Kind = "constant" if len(distinct) == 1 else "discrete"
+        feature = replace(feature, kind=kind, values=tuple(distinct.tolist()))
+    elif len(deciles := bins.edges(np.asarray(feature.quantiles), ordered[-1], 10)) < 2:
+        # One value holds nearly everything: below, equal and above say more than one edge.
+        most = deciles[0] if len(deciles) else ordered[-1]
+        feature = replace(feature, kind="discrete", values=(most.item(),))
+    extremes = Tally(bins=np.empty(0, np.int64), minimum=ordered[0].item(), maximum=ordered[-1].item())
+    return replace(feature, tally=tally_numbers(replace(feature, tally=extremes), found))
+
+
+def _scale(ordered: Array) -> float:
+    quarter = len(ordered) // 4
+    spread = (float(ordered[-1 - quarter]) - float(ordered[quarter])) / _NORMAL_IQR
+    if spread <= 0:
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = float(np.std(ordered.astype(np.float64)))
+    return spread if np.isfinite(spread) and spread > 0 else 1.0
+
+
+def _categorical(name: str, role: Role, counted: Categories) -> FeatureProfile:
+    ranked = sorted(counted.counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    kept, tail = ranked[:CATEGORIES_KEPT], ranked[CATEGORIES_KEPT:]
+    tally = Tally(
+        bins=np.asarray([count for _, count in kept], dtype=np.int64),
+        missing=counted.missing,
+        other=sum(count for _, count in tail),
+    )
+    keys = tuple(key for key, _ in kept)
+    return FeatureProfile(
+        name=name, role=role, kind="categorical", dtype="text", categories=keys, tally=tally
+    )

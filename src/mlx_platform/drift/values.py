@@ -1,0 +1,157 @@
+"""Columns as they come, sorted into numbers or category keys and several ways of being missing."""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.tensors import Array
+
+KEY_CAP = 256  # characters of a category's key
+_KEY_KEPT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Rows without a usable value: null, not a number, or of a type the feature does not have."""
+
+    null: int = 0
+    nan: int = 0
+    invalid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """`values` [n] are finite or infinite, float or int64."""
+
+    values: Array
+    missing: Missing
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """How often each key occurs."""
+
+    counts: Mapping[str, int]
+    missing: Missing
+
+
+def numbers(column: Array) -> Numbers:
+    """Read a column as numbers; text that spells a number counts as one.
+
+    Raises:
+        UsageError: the column is not one-dimensional.
+    """
+    if column.ndim != 1:
+        raise UsageError("A feature has one value in each row.")
+    kind = column.dtype.kind
+    if kind == "f":
+        absent = np.isnan(column)
+        nan = int(np.count_nonzero(absent))
+        return Numbers(column[~absent] if nan else column, Missing(nan=nan))
+    if kind == "u" and column.size and int(column.max()) > np.iinfo(np.int64).max:
+        return Numbers(column.astype(np.float64), Missing())
+    if kind in "iub":
+        return Numbers(column.astype(np.int64, copy=False), Missing())
+    if kind in "mM":
+        absent = np.isnat(column)
+        null = int(np.count_nonzero(absent))
+        unit = "datetime64[ns]" if kind == "M" else "timedelta64[ns]"
+        return Numbers(column[~absent].astype(unit).astype(np.int64), Missing(null=null))
+    return _numbers_from_cells(column.tolist())
+
+
+def _numbers_from_cells(cells: list[Any]) -> Numbers:
+    found: list[float] = []
+    null = nan = invalid = 0
+    for cell in cells:
+        if cell is None:
+            null += 1
+            continue
+        try:
+            value = float(cell)
+        except (TypeError, ValueError, OverflowError):
+            invalid += 1
+            continue
+        if math.isnan(value):
+            nan += 1
+        else:
+            found.append(value)
+    return Numbers(np.asarray(found, dtype=np.float64), Missing(null, nan, invalid))
+
+
+def categories(column: Array) -> Categories:
+    """Read a column as categories. One number is one category, whether it comes as 1, 1.0 or "1".
+
+    Raises:
+        UsageError: the column is not one-dimensional.
+    """
+    if column.ndim != 1:
+        raise UsageError("A feature has one value in each row.")
+    raw: Mapping[Any, int]
+    if column.dtype.kind in "OUST":
+        raw = _count_cells(column.tolist())
+    else:
+        distinct, occurrences = np.unique(column, return_counts=True)
+        raw = dict(zip(distinct.tolist(), occurrences.tolist(), strict=True))
+    counts: Counter[str] = Counter()
+    null = nan = invalid = 0
+    for cell, occurrence in raw.items():
+        if cell is None:
+            null += occurrence
+        elif isinstance(cell, float) and math.isnan(cell):
+            nan += occurrence
+        elif (key := category_key(cell)) is None:
+            invalid += occurrence
+        else:
+            counts[key] += occurrence
+    return Categories(counts, Missing(null, nan, invalid))
+
+
+def _count_cells(cells: list[Any]) -> Mapping[Any, int]:
+    try:
+        return Counter(cells)
+    except TypeError:  # lists, arrays: no categories, but no reason to lose the rest of the column
+        return Counter(cell if isinstance(cell, Hashable) else type(cell) for cell in cells)
+
+
+def category_key(cell: Any) -> str | None:
+    """The text by which a value is counted; None when it is no category at all."""
+    match cell:
+        case bool():
+            text = "true" if cell else "false"
+        case int():
+            text = str(cell)
+        case float():
+            text = str(int(cell)) if cell.is_integer() else repr(cell)
+        case str():
+            text = cell
+        case bytes():
+            text = cell.decode("utf-8", "replace")
+        case np.generic():
+            return category_key(cell.item())
+        case _:
+            return None
+    if len(text) <= KEY_CAP:
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{text[:_KEY_KEPT]}…{digest}"
+
+
+def holds_numbers(column: Array) -> bool:
+    """Whether a baseline column is a numeric feature; text and truth values are categories."""
+    if column.dtype.kind in "fiumM":
+        return True
+    if column.dtype.kind != "O":
+        return False
+    present = {type(cell) for cell in column.tolist()} - {type(None)}
+    return (
+        bool(present)
+        and all(issubclass(kind, int | float | np.number) for kind in present - {bool})
+        and (bool not in present)
+    )

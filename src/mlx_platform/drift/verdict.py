@@ -1,0 +1,319 @@
+"""From two sets of counts to a verdict for each feature, and from those to one for the window."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Literal
+
+import numpy as np
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.settings import DriftSettings
+from mlx_platform.core.statistics import benjamini_hochberg
+from mlx_platform.core.verdict import Verdict
+from mlx_platform.drift import scores
+from mlx_platform.drift.counts import Counts
+from mlx_platform.drift.decide import ALPHA, Decision, decide
+from mlx_platform.drift.feature import FeatureProfile, Kind, Role
+from mlx_platform.drift.profile import Profile
+from mlx_platform.drift.table import BINS, MISSING, Table, largest, make_table, tabulate
+from mlx_platform.drift.tally import Tally
+
+FALSE_DISCOVERIES = 0.01
+"""The share of significant features that may be so by chance (Benjamini and Hochberg)."""
+_SHOWN = 20  # categories named in a result
+
+FailOn = Literal["drift", "warn"]
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    DRIFT = "drift"
+    INSUFFICIENT = "insufficient_data"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a bin adds to PSI, and its raw shares on both sides."""
+
+    label: str
+    baseline: float
+    window: float
+    psi: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Distances over one table, missing rows a bin of it; `psi_present` leaves them out."""
+
+    psi: float
+    psi_present: float
+    psi_missing: float
+    kl: float
+    kl_reverse: float
+    js_distance: float
+    ks: float | None
+    wasserstein: float | None
+    bins: int
+    contributions: tuple[Contribution, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureDrift:
+    """Everything about one feature; scores are None where nothing could be compared."""
+
+    name: str
+    role: Role
+    kind: Kind
+    level: Level
+    rows: tuple[int, int]
+    missing_rate: tuple[float, float]
+    message: str = ""
+    scores: Scores | None = None
+    decision: Decision | None = None
+    p_value: float | None = None
+    significant: bool = False
+    out_of_range: float = 0.0
+    infinite: int = 0
+    invalid: int = 0
+    new_categories: tuple[tuple[str, int], ...] = ()
+    gone_categories: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def psi(self) -> float:
+        return self.scores.psi if self.scores else math.nan
+
+    def document(self) -> dict[str, Any]:
+        """The JSON form; a number that is not finite is null."""
+        found, decision = self.scores, self.decision
+        fields: dict[str, Any] = {
+            "name": self.name,
+            "role": self.role,
+            "kind": self.kind,
+            "verdict": str(self.level),
+            "message": self.message,
+            "rows": {"baseline": self.rows[0], "window": self.rows[1]},
+            "missing_rate": {"baseline": self.missing_rate[0], "window": self.missing_rate[1]},
+            "p_value": self.p_value,
+            "significant": self.significant,
+            "out_of_range": self.out_of_range,
+            "infinite": self.infinite,
+            "invalid": self.invalid,
+            "new_categories": [{"value": key, "rows": count} for key, count in self.new_categories],
+            "gone_categories": [{"value": key, "rows": count} for key, count in self.gone_categories],
+        }
+        for name in (
+            "psi",
+            "psi_present",
+            "psi_missing",
+            "kl",
+            "kl_reverse",
+            "js_distance",
+            "ks",
+            "wasserstein",
+        ):
+            fields[name] = getattr(found, name) if found else None
+        fields["js_distance_bits"] = found.js_distance / math.sqrt(math.log(2)) if found else None
+        fields["psi_adjusted"] = decision.adjusted if decision else None
+        fields["psi_limit"] = decision.limit if decision and math.isfinite(decision.limit) else None
+        fields["method"] = decision.method if decision else None
+        fields["bins"] = {
+            "requested": BINS,
+            "used": found.bins if found else None,
+            "decided": decision.bins if decision else None,
+        }
+        fields["contributions"] = [
+            {"bin": part.label, "baseline": part.baseline, "window": part.window, "psi": part.psi}
+            for part in (found.contributions if found else ())
+        ]
+        return fields
+
+
+def compare(profile: Profile, counts: Counts, settings: DriftSettings) -> tuple[FeatureDrift, ...]:
+    """Judge every feature of a window; one that cannot be compared never stops the others.
+
+    Args:
+        profile: of the baseline.
+        counts: of the window, on the profile's bins.
+        settings: the PSI from which a feature warns or has drifted.
+
+    Raises:
+        UsageError: the counts belong to another baseline.
+    """
+    if counts.baseline_id != profile.baseline_id:
+        raise UsageError(f"The counts belong to baseline {counts.baseline_id}, not {profile.baseline_id}.")
+    pairs = list(zip(profile.features, counts.tallies, strict=True))
+    judged = [_judge(feature, tally, settings) for feature, tally in pairs]
+    tested = [index for index, (found, _) in enumerate(judged) if found.p_value is not None]
+    p_values = [judged[index][0].p_value or 0.0 for index in tested]
+    rejected = dict(zip(tested, benjamini_hochberg(p_values, FALSE_DISCOVERIES), strict=True))
+    return tuple(
+        _settle(found, decisions, settings, chosen=rejected.get(index, False))
+        for index, (found, decisions) in enumerate(judged)
+    )
+
+
+def _judge(
+    feature: FeatureProfile, window: Tally, settings: DriftSettings
+) -> tuple[FeatureDrift, tuple[Decision, ...]]:
+    found = _describe(feature, window)
+    if found.message:
+        return found, ()
+    with_missing = feature.tally.missing_rows + window.missing_rows > 0
+    decisions = [decide(feature, window, wide=settings.drift, missing=with_missing)]
+    if with_missing and feature.tally.present and window.present:
+        # Many missing rows can hide what happens to the others.
+        decisions.append(decide(feature, window, wide=settings.drift, missing=False))
+    p_value = min(1.0, len(decisions) * min(decision.p_value for decision in decisions))
+    return replace(found, scores=measure(feature, window), p_value=p_value), tuple(decisions)
+
+
+def _describe(feature: FeatureProfile, window: Tally) -> FeatureDrift:
+    base = feature.tally
+    new = largest(window.fresh, _SHOWN)
+    gone = {}
+    if feature.kind == "categorical":
+        pairs = zip(feature.categories, base.bins.tolist(), window.bins.tolist(), strict=True)
+        gone = {key: before for key, before, now in pairs if before and not now}
+    return FeatureDrift(
+        name=feature.name,
+        role=feature.role,
+        kind=feature.kind,
+        level=Level.ERROR,
+        rows=(base.rows, window.rows),
+        missing_rate=(base.missing_rows / max(1, base.rows), window.missing_rows / max(1, window.rows)),
+        message=_why_not(feature, window),
+        out_of_range=(window.below + window.above) / max(1, window.present),
+        infinite=window.posinf + window.neginf,
+        invalid=window.missing.invalid,
+        new_categories=tuple(new),
+        gone_categories=tuple(largest(gone, _SHOWN)),
+    )
+
+
+def _why_not(feature: FeatureProfile, window: Tally) -> str:
+    """Why a feature cannot be compared at all; nothing when it can."""
+    base = feature.tally
+    if not base.present and base.missing.invalid:
+        return "The baseline holds no values that can be counted."
+    if window.rows == window.absent:
+        return "The window has no such column."
+    if not window.present and window.missing.invalid:
+        return f"The window holds values of another type than the baseline's {feature.dtype}."
+    return ""
+
+
+def _settle(
+    found: FeatureDrift, decisions: Sequence[Decision], settings: DriftSettings, *, chosen: bool
+) -> FeatureDrift:
+    if not decisions:
+        return found
+    significant = chosen and found.p_value is not None and found.p_value < ALPHA
+    decision = min(decisions, key=lambda each: each.p_value)
+    if significant:
+        alarming = [each for each in decisions if each.p_value < ALPHA]
+        if exact := [each for each in alarming if each.method != "chi2"]:
+            decision, level = exact[0], Level.DRIFT  # at such sizes only a large change can be significant
+        else:
+            decision = max(alarming, key=lambda each: each.adjusted)
+            level = _level(decision.adjusted, settings)
+    else:
+        decision = decisions[0]
+        narrow = decision.method == "chi2" and decision.limit <= settings.drift
+        level = Level.OK if narrow else Level.INSUFFICIENT
+    return replace(found, level=level, decision=decision, significant=significant)
+
+
+def _level(adjusted: float, settings: DriftSettings) -> Level:
+    if adjusted >= settings.drift:
+        return Level.DRIFT
+    return Level.WARN if adjusted >= settings.warn else Level.OK
+
+
+def measure(feature: FeatureProfile, window: Tally) -> Scores:
+    """All distances of a feature at its own resolution."""
+    present = tabulate(feature, window)
+    missing = (feature.tally.missing_rows, window.missing_rows)
+    table = present.with_missing(*missing) if any(missing) else present
+    p, q = scores.shares(table.baseline, table.window)
+    comparable = feature.tally.present > 0 and window.present > 0
+    ordered = comparable and feature.kind in {"numeric", "discrete", "constant"}
+    return Scores(
+        psi=scores.psi(p, q),
+        psi_present=_psi_of(present) if comparable else 0.0,
+        psi_missing=_psi_of(_missing_table(feature, window)),
+        kl=scores.kl(p, q),
+        kl_reverse=scores.kl(q, p),
+        js_distance=scores.js_distance(p, q),
+        ks=scores.ks_distance(feature.tally.bins, window.bins) if ordered else None,
+        wasserstein=_wasserstein(feature, window) if ordered else None,
+        bins=table.bins,
+        contributions=_contributions(table),
+    )
+
+
+def _psi_of(table: Table) -> float:
+    return scores.psi(*scores.shares(table.baseline, table.window))
+
+
+def _missing_table(feature: FeatureProfile, window: Tally) -> Table:
+    baseline = np.asarray([feature.tally.present, feature.tally.missing_rows])
+    return make_table(("present", MISSING), baseline, np.asarray([window.present, window.missing_rows]))
+
+
+def _contributions(table: Table) -> tuple[Contribution, ...]:
+    n, m = table.rows
+    parts = scores.contributions(*scores.shares(table.baseline, table.window))
+    sides = zip(table.labels, table.baseline.tolist(), table.window.tolist(), parts.tolist(), strict=True)
+    return tuple(Contribution(label, a / n, b / m, part) for label, a, b, part in sides)
+
+
+def _wasserstein(feature: FeatureProfile, window: Tally) -> float | None:
+    """In units of the baseline's spread, read off the fine bins."""
+    sides = [_staircase(feature, tally) for tally in (feature.tally, window)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    return scores.wasserstein(sides[0], sides[1]) / feature.scale
+
+
+def _staircase(feature: FeatureProfile, tally: Tally) -> scores.Staircase | None:
+    if tally.minimum is None or tally.maximum is None:
+        return None
+    low, high = float(tally.minimum), float(tally.maximum)
+    cumulated = np.cumsum(tally.bins) / tally.bins.sum()
+    if feature.kind == "numeric":
+        inner = feature.edges.astype(np.float64)
+        inside = (inner > low) & (inner < high)
+        knots = np.concatenate([[low], inner[inside], [high]])
+        return scores.Staircase(knots, np.concatenate([[0.0], cumulated[:-1][inside], [1.0]]), steps=False)
+    known = np.asarray(feature.values, dtype=np.float64)
+    middles = (known[1:] + known[:-1]) / 2
+    places = np.empty(2 * len(known) + 1)
+    places[1::2] = known
+    places[0::2] = np.concatenate([[min(low, known[0])], middles, [max(high, known[-1])]])
+    return scores.Staircase(places, cumulated, steps=True)
+
+
+def overall(found: Sequence[FeatureDrift], settings: DriftSettings, *, fail_on: FailOn = "drift") -> Verdict:
+    """One verdict for a window, by policy.
+
+    Drift outranks errors, and an error outranks everything else; when no feature could be judged the answer
+    is undecided.
+    """
+    levels = [feature.level for feature in found]
+    judged = [level for level in levels if level in {Level.OK, Level.WARN, Level.DRIFT}]
+    bad = {Level.DRIFT, Level.WARN} if fail_on == "warn" else {Level.DRIFT}
+    alarms = sum(level in bad for level in judged)
+    if alarms and (settings.policy == "any" or alarms >= settings.share * len(judged)):
+        return Verdict.FAIL
+    if Level.ERROR in levels:
+        return Verdict.ERROR
+    return Verdict.PASS if judged else Verdict.UNDECIDED
+
+
+def level_counts(found: Sequence[FeatureDrift]) -> Mapping[str, int]:
+    """How many features have each level."""
+    return {str(level): sum(feature.level is level for feature in found) for level in Level}
