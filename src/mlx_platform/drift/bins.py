@@ -52,27 +52,35 @@ def is_discrete(values: Array) -> bool:
     return whole and len(values) <= DISCRETE_INTEGERS
 
 
-def count_intervals(values: Array, inner: Array) -> npt.NDArray[np.int64]:
-    """How many values lie in each of (-inf, e1], (e1, e2] .. (ek, inf)."""
-    inner = common_type(inner, values)
-    places = np.searchsorted(inner, values, side="left")
-    return np.bincount(places, minlength=len(inner) + 1).astype(np.int64)
+def count_intervals(ordered: Array, inner: Array) -> npt.NDArray[np.int64]:
+    """How many values lie in each of (-inf, e1], (e1, e2] .. (ek, inf).
+
+    Args:
+        ordered: values in ascending order [n]: sorting a million and looking up the edges costs a third of
+            looking up a million values among the edges.
+        inner: edges in ascending order [k].
+    """
+    upto = np.searchsorted(ordered, common_type(inner, ordered), side="right")
+    return np.diff(np.concatenate([[0], upto, [len(ordered)]])).astype(np.int64)
 
 
-def count_values(values: Array, known: Array) -> npt.NDArray[np.int64]:
+def count_values(ordered: Array, known: Array) -> npt.NDArray[np.int64]:
     """How many values equal each known one, and how many lie in the gaps before, between and after them.
 
     Args:
-        values: finite or infinite [n].
+        ordered: values in ascending order [n].
         known: distinct values in ascending order [k].
 
     Returns:
         Counts [2 k + 1] in ascending order: gap, value, gap, value .. gap.
     """
-    known = common_type(known, values)
-    places = np.searchsorted(known, values, side="left")
-    hit = known[np.minimum(places, len(known) - 1)] == values
-    return np.bincount(2 * places + hit, minlength=2 * len(known) + 1).astype(np.int64)
+    known = common_type(known, ordered)
+    marks = np.empty(2 * len(known) + 2, dtype=np.int64)
+    marks[0], marks[-1] = 0, len(ordered)
+    marks[1:-1:2] = np.searchsorted(ordered, known, side="left")
+    marks[2:-1:2] = np.searchsorted(ordered, known, side="right")
+    # Two known values may round to the same one in traffic of less precision; the first then has the rows.
+    return np.diff(np.maximum.accumulate(marks))
 
 
 def common_type(inner: Array, values: Array) -> Array:

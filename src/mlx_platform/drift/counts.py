@@ -6,6 +6,7 @@ from typing import Self
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Columns, row_count
 from mlx_platform.drift.feature import tally_column
+from mlx_platform.drift.features import output_features
 from mlx_platform.drift.profile import Profile
 from mlx_platform.drift.tally import Tally
 
@@ -39,12 +40,12 @@ def count(profile: Profile, inputs: Columns, outputs: Columns | None = None) -> 
     Args:
         profile: of the baseline.
         inputs: input features by name, each [rows]; others than the profile's are ignored.
-        outputs: output features by name, each [rows].
+        outputs: the model's answers, [rows] or [rows, k].
 
     Raises:
         UsageError: columns differ in their number of rows.
     """
-    outputs = outputs or {}
+    outputs = output_features(outputs or {})
     named = {("input", name): column for name, column in inputs.items()}
     named |= {("output", name): column for name, column in outputs.items()}
     if not named:

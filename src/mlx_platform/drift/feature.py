@@ -127,26 +127,25 @@ def tally_column(feature: FeatureProfile, column: Array) -> Tally:
 
 def tally_numbers(feature: FeatureProfile, found: Numbers) -> Tally:
     """Count numbers on the bins of a numeric, discrete or constant feature."""
-    numbers = found.values
-    if feature.dtype in {"float16", "float32"} and numbers.dtype.itemsize > np.dtype(feature.dtype).itemsize:
-        # The baseline was rounded, so that the same value has to be rounded here to meet its edge.
+    if feature.dtype in {"float16", "float32"} and found.ordered.dtype != np.dtype(feature.dtype):
+        # The baseline was rounded: the same value has to be rounded here to meet its edge.
         with np.errstate(over="ignore"):
-            numbers = numbers.astype(feature.dtype)
-    known = np.asarray(feature.values) if feature.kind != "numeric" else feature.edges
-    counted = bins.count_intervals if feature.kind == "numeric" else bins.count_values
-    tally = Tally(bins=counted(numbers, known), missing=found.missing)
-    if not len(numbers):
-        return tally
-    ends = bins.common_type(np.asarray([feature.tally.minimum, feature.tally.maximum]), numbers)
-    finite = numbers[np.isfinite(numbers)] if numbers.dtype.kind == "f" else numbers
-    return replace(
-        tally,
-        posinf=int(np.count_nonzero(np.isposinf(numbers))),
-        neginf=int(np.count_nonzero(np.isneginf(numbers))),
-        below=int(np.count_nonzero(numbers < ends[0])),
-        above=int(np.count_nonzero(numbers > ends[1])),
-        minimum=finite.min().item() if len(finite) else None,
-        maximum=finite.max().item() if len(finite) else None,
+            found = replace(found, ordered=found.ordered.astype(feature.dtype))
+    ordered, finite = found.ordered, found.finite
+    if feature.kind == "numeric":
+        counts = bins.count_intervals(ordered, feature.edges)
+    else:
+        counts = bins.count_values(ordered, np.asarray(feature.values))
+    ends = bins.common_type(np.asarray([feature.tally.minimum, feature.tally.maximum]), ordered)
+    return Tally(
+        bins=counts,
+        missing=found.missing,
+        posinf=found.posinf,
+        neginf=found.neginf,
+        below=int(np.searchsorted(ordered, ends[0], side="left")),
+        above=len(ordered) - int(np.searchsorted(ordered, ends[1], side="right")),
+        minimum=finite[0].item() if len(finite) else None,
+        maximum=finite[-1].item() if len(finite) else None,
     )
 
 
@@ -168,7 +167,7 @@ def _tally_categories(feature: FeatureProfile, column: Array) -> Tally:
 def _tally_presence(column: Array) -> Tally:
     if values.holds_numbers(column):
         found = values.numbers(column)
-        return Tally(bins=np.asarray([len(found.values)], np.int64), missing=found.missing)
+        return Tally(bins=np.asarray([len(found.ordered)], np.int64), missing=found.missing)
     counted = values.categories(column)
     return Tally(bins=np.asarray([sum(counted.counts.values())], np.int64), missing=counted.missing)
 

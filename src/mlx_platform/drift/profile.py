@@ -16,6 +16,7 @@ from mlx_platform.core.errors import IntegrityError, UndecidedError, UsageError
 from mlx_platform.core.tensors import Array, Columns, row_count
 from mlx_platform.drift import bins, values
 from mlx_platform.drift.feature import OUTPUT_PREFIX, FeatureProfile, Kind, Role, tally_numbers
+from mlx_platform.drift.features import output_features
 from mlx_platform.drift.tally import Tally
 from mlx_platform.drift.values import Categories, Missing, Numbers
 
@@ -96,14 +97,14 @@ def build_profile(
 
     Args:
         features: input features by name, each [rows].
-        outputs: output features by name, each [rows]; see `features.output_features`.
+        outputs: the model's answers to the same rows, [rows] or [rows, k]; see `features.output_features`.
         positions: where a feature is found in logged tensors: tensor name and column.
 
     Raises:
         UndecidedError: there are no rows.
         UsageError: columns differ in their number of rows.
     """
-    outputs = outputs or {}
+    outputs = output_features(outputs or {})
     rows = row_count({**{f"input {key}": column for key, column in features.items()}, **outputs})
     if rows == 0:
         raise UndecidedError("A baseline needs rows.")
@@ -118,9 +119,9 @@ def _profile(name: str, role: Role, column: Array) -> FeatureProfile:
         return _empty(name, role, "other", 0, Missing(invalid=len(column)))
     if values.holds_numbers(column):
         found = values.numbers(column)
-        if np.isfinite(found.values).any():
+        if len(found.finite):
             return _numeric(name, role, found)
-        return _empty(name, role, str(found.values.dtype), len(found.values), found.missing)
+        return _empty(name, role, str(found.ordered.dtype), len(found.ordered), found.missing)
     counted = values.categories(column)
     if counted.counts:
         return _categorical(name, role, counted)
@@ -133,9 +134,8 @@ def _empty(name: str, role: Role, dtype: str, present: int, missing: Missing) ->
 
 
 def _numeric(name: str, role: Role, found: Numbers) -> FeatureProfile:
-    """Sort once; everything else is read off the order."""
-    ordered = np.sort(found.values[np.isfinite(found.values)])
-    changes = np.flatnonzero(ordered[1:] != ordered[:-1]) if len(ordered) > 1 else np.empty(0, np.intp)
+    ordered = found.finite
+    changes = np.flatnonzero(ordered[1:] != ordered[:-1])
     distinct = ordered[np.append(0, changes + 1)] if len(changes) < bins.DISCRETE_INTEGERS else None
     discrete = distinct is not None and bins.is_discrete(distinct)
     feature = FeatureProfile(

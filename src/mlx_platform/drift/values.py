@@ -27,10 +27,26 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """`values` [n] are finite or infinite, float or int64."""
+    """`ordered` holds the values in ascending order [n], finite or infinite, float or int64."""
 
-    values: Array
+    ordered: Array
     missing: Missing
+
+    @property
+    def finite(self) -> Array:
+        return self.ordered[self.neginf : len(self.ordered) - self.posinf]
+
+    @property
+    def neginf(self) -> int:
+        if self.ordered.dtype.kind != "f":
+            return 0
+        return int(np.searchsorted(self.ordered, -np.inf, side="right"))
+
+    @property
+    def posinf(self) -> int:
+        if self.ordered.dtype.kind != "f":
+            return 0
+        return len(self.ordered) - int(np.searchsorted(self.ordered, np.inf, side="left"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +67,17 @@ def numbers(column: Array) -> Numbers:
         raise UsageError("A feature has one value in each row.")
     kind = column.dtype.kind
     if kind == "f":
-        absent = np.isnan(column)
-        nan = int(np.count_nonzero(absent))
-        return Numbers(column[~absent] if nan else column, Missing(nan=nan))
+        ordered = np.sort(column)
+        present = int(np.searchsorted(ordered, np.nan, side="left"))  # NaN sorts to the end
+        return Numbers(ordered[:present], Missing(nan=len(ordered) - present))
     if kind == "u" and column.size and int(column.max()) > np.iinfo(np.int64).max:
-        return Numbers(column.astype(np.float64), Missing())
+        return Numbers(np.sort(column.astype(np.float64)), Missing())
     if kind in "iub":
-        return Numbers(column.astype(np.int64, copy=False), Missing())
+        return Numbers(np.sort(column.astype(np.int64, copy=False)), Missing())
     if kind in "mM":
-        absent = np.isnat(column)
-        null = int(np.count_nonzero(absent))
         unit = "datetime64[ns]" if kind == "M" else "timedelta64[ns]"
-        return Numbers(column[~absent].astype(unit).astype(np.int64), Missing(null=null))
+        moments = column[~np.isnat(column)].astype(unit).astype(np.int64)
+        return Numbers(np.sort(moments), Missing(null=len(column) - len(moments)))
     return _numbers_from_cells(column.tolist())
 
 
@@ -82,7 +97,7 @@ def _numbers_from_cells(cells: list[Any]) -> Numbers:
             nan += 1
         else:
             found.append(value)
-    return Numbers(np.asarray(found, dtype=np.float64), Missing(null, nan, invalid))
+    return Numbers(np.sort(np.asarray(found, dtype=np.float64)), Missing(null, nan, invalid))
 
 
 def categories(column: Array) -> Categories:

@@ -112,8 +112,8 @@ class _Seen:
 
 
 def has_segments(folder: Path) -> bool:
-    """Whether a folder is a traffic log: some file below it is a segment that names its hour."""
-    return any(hour_of(path) for path in find_segments(folder))
+    """Whether a folder is a traffic log, or a part of one."""
+    return folder.is_dir() and bool(find_segments(folder))
 
 
 def read_log(
@@ -211,7 +211,7 @@ class _Reader:
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 total = file.metadata.num_rows
-                self._take_losses(file.metadata.metadata or {})
+                self._take_losses(file.metadata.metadata or {}, path)
                 for batch in file.iter_batches(batch_size=seal.ROW_GROUP):
                     for row in _rows(batch):
                         rows += 1
@@ -225,8 +225,8 @@ class _Reader:
             raise
         except (OSError, pa.ArrowException, UsageError) as error:
             lost = total - rows
-            if isinstance(error, OSError) and error.errno:
-                # The disk or the rights fail, not the file: it may be whole, and stays where it is.
+            if getattr(error, "errno", None) or isinstance(error, UsageError):
+                # The disk or the rights fail, or it is no segment of ours: the file is left alone.
                 self._stats.unreadable += max(1, lost)
                 return
             self._quarantine(path)
@@ -238,8 +238,10 @@ class _Reader:
             self._sealed_rows += rows
             self._sealed_bytes += size
 
-    def _take_losses(self, metadata: Mapping[bytes, bytes]) -> None:
+    def _take_losses(self, metadata: Mapping[bytes, bytes], path: Path) -> None:
         """Count again what was cut when the segment was sealed."""
+        if metadata.get(seal.SCHEMA_KEY.encode()) != seal.SCHEMA.encode():
+            raise UsageError(f"{path} is no traffic-log segment of the schema {seal.SCHEMA}.")
         with suppress(ValueError):
             self._stats.torn += int(metadata.get(seal.TORN_KEY.encode(), 0))
             self._stats.unreadable += int(metadata.get(seal.UNREADABLE_KEY.encode(), 0))

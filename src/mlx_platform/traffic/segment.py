@@ -85,10 +85,15 @@ def stem_of(path: Path) -> str:
 
 
 def find_segments(folder: Path) -> list[Path]:
-    """Every open and sealed segment below a folder, oldest hour first."""
-    found = [*folder.rglob(f"*{OPEN_SUFFIX}"), *folder.rglob(f"*{SEALED_SUFFIX}")]
-    beginning = datetime.min.replace(tzinfo=UTC)
-    return sorted(found, key=lambda path: (hour_of(path) or beginning, str(path)))
+    """Every open and sealed segment below a folder, oldest hour first; other files are none of ours."""
+    found: list[tuple[datetime, str, Path]] = []
+    root = folder.resolve()
+    for suffix in (OPEN_SUFFIX, SEALED_SUFFIX):
+        for path in root.rglob(f"*{suffix}"):
+            hour = hour_of(path)
+            if hour is not None:
+                found.append((hour, str(path), path))
+    return [path for _, _, path in sorted(found)]
 
 
 def fsync_folder(folder: Path) -> None:
