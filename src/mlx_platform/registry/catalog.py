@@ -9,32 +9,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlx_platform.core.clock import Clock, system_clock
-from mlx_platform.core.errors import ConflictError, IntegrityError, NotFoundError, UsageError
+from mlx_platform.core.errors import ConflictError, IntegrityError
 from mlx_platform.core.settings import Settings
-from mlx_platform.core.text import printable
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.cache import FALLBACK, PackageCache
 from mlx_platform.registry.journal import Event, Journal, Kind
 from mlx_platform.registry.ledger import ANYTHING, Expected, Ledger
-from mlx_platform.registry.ref import (
-    AliasRef,
-    LabelRef,
-    NameRef,
-    PathRef,
-    Ref,
-    check_alias,
-    check_name,
-    is_name,
-    parse_ref,
-)
+from mlx_platform.registry.lookup import Lookup
+from mlx_platform.registry.publication import publish
+from mlx_platform.registry.ref import Ref, check_alias, check_name, is_name
 from mlx_platform.registry.version import (
-    ACTOR,
     CONTENT,
     DIGEST,
     EVIDENCE_PREFIX,
-    GIT_COMMIT,
     LABEL,
-    SIZE,
     EvidenceSummary,
     Lineage,
     ModelSummary,
@@ -61,6 +49,7 @@ class Catalog:
     def __init__(self, settings: Settings, clock: Clock = system_clock) -> None:
         self._backend = Backend(settings)
         self._ledger = Ledger(self._backend, clock)
+        self._lookup = Lookup(self._backend, self._ledger)
         self._cache = PackageCache(settings.path(settings.cache.dir), settings.folder / FALLBACK)
 
     @property
@@ -114,19 +103,7 @@ class Catalog:
             UsageError: no reference, a path, or the bare name of a model.
             IntegrityError: the journal is broken, or the version is not the one that was promoted.
         """
-        ref = parse_ref(ref) if isinstance(ref, str) else ref
-        if isinstance(ref, PathRef):
-            raise UsageError(
-                f"{printable(ref.path)!r} is a path, and a registered version is needed.",
-                hint=f"Register it with: mlx register NAME {printable(ref.path)}",
-            )
-        if isinstance(ref, NameRef):
-            raise self._bare_name(ref.name)
-        if isinstance(ref, AliasRef):
-            return self._resolve_alias(ref)
-        if isinstance(ref, LabelRef):
-            return self._resolve_label(ref)
-        return self._get(ref.name, ref.number)
+        return self._lookup.resolve(ref)
 
     def holders(self, name: str) -> dict[str, int]:
         """Who holds which alias of a model."""
@@ -211,15 +188,15 @@ class Catalog:
                 raise ConflictError(f"{known.ref} has the same content.", version=known.number)
             if known:
                 return known, False
-            number = self._publish(name, package, lineage)
+            number = publish(self._backend.store, name, package, lineage)
             first = self._same_content(name, package.content_digest)
             if first and first.number < number:
                 # Only where no lock reaches: another machine registered the same content at the same time.
                 self._backend.store.delete_version(name, number)
                 return first, False
-        version = self._get(name, number)
+        version = self._lookup.get(name, number)
         self.set_tags(version, {LABEL: version.label})
-        return self._get(name, number), True
+        return self._lookup.get(name, number), True
 
     # Moves
 
@@ -256,7 +233,7 @@ class Catalog:
         """
         check_alias(alias)
         return self._ledger.move(
-            self._get(check_name(name), to),
+            self._lookup.get(check_name(name), to),
             alias,
             expect=expect,
             kind=kind,
@@ -290,7 +267,7 @@ class Catalog:
 
     def evidence(self, version: Version) -> Mapping[str, EvidenceSummary]:
         """The latest evidence of each kind about the version's digest, read anew."""
-        return evidence_of(self._get(version.name, version.number))
+        return evidence_of(self._lookup.get(version.name, version.number))
 
     def set_tags(self, version: Version, tags: Mapping[str, str]) -> None:
         """Write tags of a version; each is a write of its own."""
@@ -298,85 +275,6 @@ class Catalog:
 
     # Within
 
-    def _get(self, name: str, number: int) -> Version:
-        version = self._backend.load(name, number, self._ledger.holders(name))
-        if version:
-            return version
-        newest = self._backend.reader.rows(name, limit=1)
-        if not newest:
-            raise self._backend.no_model(name)
-        raise NotFoundError(
-            f"There is no version {name}/{number}; the newest is {name}/{newest[0].number}.",
-            hint=f"See: mlx list {name}",
-        )
-
-    def _bare_name(self, name: str) -> UsageError | NotFoundError:
-        if not self._backend.reader.count(name):
-            return self._backend.no_model(name)
-        aliases = [f"{name}@{alias}" for alias in self._ledger.holders(name)]
-        known = ", ".join(aliases) if aliases else f"none yet; see: mlx list {name}"
-        return UsageError(f"{name!r} is a model; say which version of it.", hint=f"Its aliases: {known}")
-
-    def _resolve_alias(self, ref: AliasRef) -> Version:
-        journal, holders = self._ledger.journal(ref.name), self._ledger.holders(ref.name)
-        number = holders.get(ref.alias)
-        if ref.back:
-            before = journal.previous_holders(ref.alias)
-            number = before[ref.back - 1] if ref.back <= len(before) else None
-        if number is None:
-            raise self._nobody(ref, holders)
-        version = self._get(ref.name, number)
-        moves = [event for event in journal.moves(ref.alias) if event.to_version == number]
-        if moves and moves[-1].digest != version.digest:
-            raise IntegrityError(
-                f"{version.ref} is not the package that was moved to {ref.alias}: its digest has changed.",
-                hint=f"Promote a sound version, or roll back: mlx rollback {ref.name}",
-                expected=moves[-1].digest,
-                actual=version.digest,
-            )
-        return version
-
-    def _nobody(self, ref: AliasRef, holders: Mapping[str, int]) -> NotFoundError:
-        if not self._backend.reader.count(ref.name):
-            return self._backend.no_model(ref.name)
-        if ref.back:
-            return NotFoundError(
-                f"{ref.name}@{ref.alias} had no {ref.back}. holder before.",
-                hint=f"See: mlx history {ref.name} --alias {ref.alias}",
-            )
-        known = ", ".join(f"{ref.name}@{alias}" for alias in holders) or "none yet"
-        return NotFoundError(
-            f"No version of {ref.name} holds the alias {ref.alias!r}.",
-            hint=f"Aliases: {known}. Move it with: mlx promote {ref.name}/NUMBER --to {ref.alias}",
-        )
-
-    def _resolve_label(self, ref: LabelRef) -> Version:
-        if self._backend.reader.count(ref.text):
-            raise self._bare_name(ref.text)
-        version = self._backend.load(ref.name, ref.number, self._ledger.holders(ref.name))
-        if version is None or version.label != ref.text:
-            raise NotFoundError(f"There is no version with the label {ref.text!r}.", hint="See: mlx list")
-        return version
-
     def _same_content(self, name: str, content: str) -> Version | None:
         same = [row.number for row in self._backend.reader.rows(name) if row.tags.get(CONTENT) == content]
-        return self._get(name, min(same)) if same else None
-
-    def _publish(self, name: str, package: "Package", lineage: Lineage) -> int:
-        commit = lineage.git_commit.removesuffix("+dirty")
-        run_tags = {
-            "mlflow.source.git.commit": commit,
-            "mlflow.user": lineage.tags.get(ACTOR, ""),
-            DIGEST: package.digest,
-            GIT_COMMIT: lineage.git_commit,
-        }
-        tags = {DIGEST: package.digest, CONTENT: package.content_digest, SIZE: str(package.size)}
-        return self._backend.store.publish(
-            name,
-            package.root,
-            tags=tags | lineage.as_tags(),
-            params=lineage.params,
-            metrics=lineage.metrics,
-            run_tags={key: value for key, value in run_tags.items() if value},
-            description=lineage.description,
-        )
+        return self._lookup.get(name, min(same)) if same else None

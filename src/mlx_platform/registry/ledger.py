@@ -21,12 +21,12 @@ _MODEL_TAG = "mlx.journal"
 _ATTEMPTS = 20
 
 
-class _Anything:
+class Anything:
     """The expectation of somebody who expects nothing."""
 
 
-ANYTHING: Final = _Anything()
-Expected = int | None | _Anything
+ANYTHING: Final = Anything()
+Expected = int | None | Anything
 
 
 class Ledger:
@@ -109,9 +109,9 @@ class Ledger:
             last = journal.last(alias)
             holder = last.to_version if last else self._backend.reader.aliases(name).get(alias)
             here = holder == version.number
-            if attempt and last != seen and not (here and isinstance(expect, _Anything)):
+            if attempt and last != seen and not (here and isinstance(expect, Anything)):
                 raise _moved(name, alias, last)
-            if not isinstance(expect, _Anything) and expect != holder:
+            if not isinstance(expect, Anything) and expect != holder:
                 raise _unexpected(name, alias, holder, expect)
             if here:
                 if last:

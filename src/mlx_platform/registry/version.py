@@ -32,6 +32,9 @@ ARCHIVED = "mlx.archived"
 QUARANTINED = "mlx.quarantined"
 QUANTIZED = "mlx.quantized"
 ACTOR = "mlx.actor"
+TASK = "mlx.task"
+INPUTS = "mlx.inputs"
+OUTPUTS = "mlx.outputs"
 EVIDENCE_PREFIX = "mlx.evidence."
 PROMPT = "mlflow.prompt.is_prompt"
 """MLflow keeps prompts in the tables of the models; what carries this tag is no model."""
@@ -158,7 +161,7 @@ class Version:
             "digest": self.digest,
             "content_digest": self.content_digest,
             "size": self.size,
-            "created": rfc3339(self.created),
+            "created_at": rfc3339(self.created),
             "parent": self.parent,
             "quantized": self.quantized,
             "dataset_version": self.dataset_version,

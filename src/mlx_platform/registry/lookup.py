@@ -1,0 +1,99 @@
+"""From a reference to the version that it means."""
+
+from collections.abc import Mapping
+
+from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
+from mlx_platform.core.text import printable
+from mlx_platform.registry.backend import Backend
+from mlx_platform.registry.ledger import Ledger
+from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, PathRef, Ref, parse_ref
+from mlx_platform.registry.version import Version
+
+
+class Lookup:
+    """Finds registered versions in one registry."""
+
+    def __init__(self, backend: Backend, ledger: Ledger) -> None:
+        self._backend = backend
+        self._ledger = ledger
+
+    def resolve(self, ref: str | Ref) -> Version:
+        """The registered version that a reference means; see `Catalog.resolve`."""
+        ref = parse_ref(ref) if isinstance(ref, str) else ref
+        if isinstance(ref, PathRef):
+            raise UsageError(
+                f"{printable(ref.path)!r} is a path, and a registered version is needed.",
+                hint=f"Register it with: mlx register NAME {printable(ref.path)}",
+            )
+        if isinstance(ref, NameRef):
+            raise self._bare_name(ref.name)
+        if isinstance(ref, AliasRef):
+            return self._resolve_alias(ref)
+        if isinstance(ref, LabelRef):
+            return self._resolve_label(ref)
+        return self.get(ref.name, ref.number)
+
+    def get(self, name: str, number: int) -> Version:
+        """One version of a model.
+
+        Raises:
+            NotFoundError: no such model or version.
+        """
+        version = self._backend.load(name, number, self._ledger.holders(name))
+        if version:
+            return version
+        newest = self._backend.reader.rows(name, limit=1)
+        if not newest:
+            raise self._backend.no_model(name)
+        raise NotFoundError(
+            f"There is no version {name}/{number}; the newest is {name}/{newest[0].number}.",
+            hint=f"See: mlx list {name}",
+        )
+
+    def _bare_name(self, name: str) -> UsageError | NotFoundError:
+        if not self._backend.reader.count(name):
+            return self._backend.no_model(name)
+        aliases = [f"{name}@{alias}" for alias in self._ledger.holders(name)]
+        known = ", ".join(aliases) if aliases else f"none yet; see: mlx list {name}"
+        return UsageError(f"{name!r} is a model; say which version of it.", hint=f"Its aliases: {known}")
+
+    def _resolve_alias(self, ref: AliasRef) -> Version:
+        journal, holders = self._ledger.journal(ref.name), self._ledger.holders(ref.name)
+        number = holders.get(ref.alias)
+        if ref.back:
+            before = journal.previous_holders(ref.alias)
+            number = before[ref.back - 1] if ref.back <= len(before) else None
+        if number is None:
+            raise self._nobody(ref, holders)
+        version = self.get(ref.name, number)
+        moves = [event for event in journal.moves(ref.alias) if event.to_version == number]
+        if moves and moves[-1].digest != version.digest:
+            raise IntegrityError(
+                f"{version.ref} is not the package that was moved to {ref.alias}: its digest has changed.",
+                hint=f"Promote a sound version, or roll back: mlx rollback {ref.name}",
+                expected=moves[-1].digest,
+                actual=version.digest,
+            )
+        return version
+
+    def _nobody(self, ref: AliasRef, holders: Mapping[str, int]) -> NotFoundError:
+        if not self._backend.reader.count(ref.name):
+            return self._backend.no_model(ref.name)
+        if ref.back:
+            return NotFoundError(
+                f"{ref.name}@{ref.alias} had no {ref.back}. holder before.",
+                hint=f"See: mlx history {ref.name} --alias {ref.alias}",
+            )
+        known = ", ".join(f"{ref.name}@{alias}" for alias in holders) or "none yet"
+        return NotFoundError(
+            f"No version of {ref.name} holds the alias {ref.alias!r}.",
+            hint=f"Aliases: {known}. Move it with: mlx promote {ref.name}/NUMBER --to {ref.alias}",
+        )
+
+    def _resolve_label(self, ref: LabelRef) -> Version:
+        if self._backend.reader.count(ref.text):
+            raise self._bare_name(ref.text)
+        version = self._backend.load(ref.name, ref.number, self._ledger.holders(ref.name))
+        if version is None or version.label != ref.text:
+            raise NotFoundError(f"There is no version with the label {ref.text!r}.", hint="See: mlx list")
+        return version

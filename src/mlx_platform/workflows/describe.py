@@ -1,0 +1,92 @@
+"""How versions and moves read on a page: the same words in every command."""
+
+from collections.abc import Iterable
+
+from mlx_platform.core.clock import both_zones
+from mlx_platform.core.report import Fact, Table
+from mlx_platform.registry.journal import Event
+from mlx_platform.registry.version import Version
+
+_UNITS = ("kB", "MB", "GB")
+
+
+def version_facts(version: Version) -> tuple[Fact, ...]:
+    """A version in a few lines; what it does not have is left out."""
+    facts = {
+        "version": version.ref,
+        "label": version.label,
+        "state": version.state,
+        "quarantined": version.quarantined,
+        "digest": version.digest or "none: not registered with mlx",
+        "size": size_text(version.size) if version.size else "",
+        "created": both_zones(version.created),
+        "made from": version.parent,
+        "dataset": version.dataset_version,
+        "commit": version.git_commit,
+        "description": version.description,
+    }
+    return tuple(Fact(label, value) for label, value in facts.items() if value)
+
+
+def version_table(versions: Iterable[Version], title: str) -> Table:
+    """One line per version. Identifiers are whole; a digest is known by the page of its version."""
+    rows = tuple(
+        (
+            version.ref,
+            version.state,
+            version.label,
+            both_zones(version.created),
+            version.dataset_version,
+            ", ".join(f"{name}={value:.4g}" for name, value in sorted(version.metrics.items())[:3]),
+        )
+        for version in versions
+    )
+    return Table(title, ("version", "state", "label", "created", "dataset", "metrics"), rows)
+
+
+def event_table(events: Iterable[Event], title: str) -> Table:
+    """One line per move, with who and why."""
+    rows = tuple(
+        (
+            str(event.number),
+            both_zones(event.time),
+            event.alias,
+            holder_text(event.from_version),
+            holder_text(event.to_version),
+            event.kind,
+            event.actor,
+            event.reason,
+            ", ".join(sorted(event.evidence)),
+        )
+        for event in events
+    )
+    columns = ("event", "time", "alias", "from", "to", "kind", "who", "reason", "evidence")
+    return Table(title, columns, rows, numeric=(0,))
+
+
+def event_facts(event: Event) -> tuple[Fact, ...]:
+    """A move in a few lines."""
+    facts = {
+        "event": str(event.number),
+        "time": both_zones(event.time),
+        "from": holder_text(event.from_version),
+        "to": holder_text(event.to_version),
+        "digest": event.digest,
+        "who": event.actor,
+        "reason": event.reason,
+        "evidence": ", ".join(sorted(event.evidence)),
+    }
+    return tuple(Fact(label, value) for label, value in facts.items() if value)
+
+
+def holder_text(number: int | None) -> str:
+    """A version number, or nobody."""
+    return "nobody" if number is None else str(number)
+
+
+def size_text(size: int) -> str:
+    """Bytes for people: `12.3 MB`, exact below a kilobyte."""
+    if size < 1000:
+        return f"{size} bytes"
+    power = min(len(_UNITS), (len(str(size)) - 1) // 3)
+    return f"{size / 1000**power:.3g} {_UNITS[power - 1]} ({size:,} bytes)"

@@ -1,0 +1,162 @@
+"""`mlx register`: what a training script left behind becomes a sealed package, and the package a version."""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.report import Report, Result
+from mlx_platform.core.text import did_you_mean
+from mlx_platform.registry.ref import check_name
+from mlx_platform.registry.version import ACTOR, Lineage, Version, check_lineage
+from mlx_platform.workflows.commit import commit_of
+from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.describe import version_facts
+
+if TYPE_CHECKING:
+    from mlx_platform.core.tensors import Columns
+    from mlx_platform.inference.package import Package
+
+_IF_EXISTS = ("reuse", "fail")
+_GOLDEN_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Baseline:
+    """The rows of a baseline, read before anything is built."""
+
+    columns: "Columns"
+    fingerprint: str
+
+    @property
+    def seeds(self) -> "Columns":
+        return {name: column[:_GOLDEN_ROWS] for name, column in self.columns.items()}
+
+
+def register(
+    context: Context,
+    name: str,
+    source: Path,
+    *,
+    dataset_version: str = "",
+    params: Mapping[str, str] | None = None,
+    metrics: Mapping[str, float] | None = None,
+    git_commit: str = "",
+    golden: Path | None = None,
+    baseline: Path | None = None,
+    if_exists: str = "reuse",
+    parent: str = "",
+    description: str = "",
+) -> Result:
+    """Build a package from a source and register it as the model's next version.
+
+    Args:
+        context: the command's context.
+        name: the model.
+        source: an `.onnx` file, a folder with `model.onnx`, or a `.skops` file.
+        dataset_version: version of the training data.
+        params: hyper-parameters.
+        metrics: metrics of the training.
+        git_commit: a hash, or `auto` for the one checked out here, with `+dirty` when files differ from it.
+        golden: `golden.jsonl`, inputs with the answers expected.
+        baseline: rows as in training; their profile is kept for drift.
+        if_exists: `reuse` the version that has the same content, or `fail`.
+        parent: a reference to the version that this one was made from.
+        description: a sentence for people.
+
+    Raises:
+        NotFoundError: a file, or the parent, does not exist.
+        UsageError: the source is no model that can be registered, or a flag cannot be used.
+        ConflictError: the content is there and `if_exists` is `fail`.
+    """
+    check_name(name)
+    _check_flags(source, golden, baseline, if_exists)
+    rows = _read_baseline(context, baseline) if baseline else None
+    lineage = Lineage(
+        dataset_version=dataset_version,
+        dataset_fingerprint=rows.fingerprint if rows else "",
+        git_commit=commit_of(git_commit, Path.cwd()),
+        params=params or {},
+        metrics=metrics or {},
+        parent=context.catalog.resolve(parent).ref if parent else "",
+        description=description,
+        tags={ACTOR: context.actor},
+    )
+    check_lineage(lineage)
+    # Private to this user; whatever ends the command, the folder goes with it.
+    with tempfile.TemporaryDirectory(prefix="mlx-register-") as folder:
+        package, warnings = _build(context, source, Path(folder) / "package", golden, rows)
+        with context.progress.stage(f"registering {name}"):
+            version, created = context.catalog.register(
+                name, package, lineage, if_exists=cast("Literal['reuse', 'fail']", if_exists)
+            )
+    return _result(version, created, warnings)
+
+
+def _check_flags(source: Path, golden: Path | None, baseline: Path | None, if_exists: str) -> None:
+    if if_exists not in _IF_EXISTS:
+        raise UsageError(
+            f"--if-exists takes reuse or fail, not {if_exists!r}.", hint=did_you_mean(if_exists, _IF_EXISTS)
+        )
+    for path, what in ((source, "model"), (golden, "file of golden cases"), (baseline, "baseline")):
+        if path is not None and not path.exists():
+            raise NotFoundError(f"There is no {what} {path}.")
+
+
+def _read_baseline(context: Context, path: Path) -> _Baseline:
+    from mlx_platform.inference.dataset import read_dataset
+
+    dataset = read_dataset(path)
+    names = context.settings.evaluation
+    columns = dataset.features(label=names.label, id=names.id or None, weight=names.weight or None)
+    return _Baseline(columns, dataset.fingerprint)
+
+
+def _build(
+    context: Context, source: Path, out: Path, golden: Path | None, rows: _Baseline | None
+) -> tuple["Package", tuple[str, ...]]:
+    from mlx_platform.inference.build import BuildOptions, build_package
+    from mlx_platform.inference.package import BASELINE, with_file
+
+    with context.progress.stage(f"building the package of {source.name}"):
+        built = build_package(
+            source, out, BuildOptions(golden=golden), seed_rows=rows.seeds if rows else None
+        )
+    if rows is None:
+        return built.package, built.warnings
+    with context.progress.stage("profiling the baseline"):
+        return with_file(built.package, BASELINE, _profile(built.package, rows.columns)), built.warnings
+
+
+def _profile(package: "Package", columns: "Columns") -> bytes:
+    from mlx_platform.drift.features import output_features
+    from mlx_platform.drift.profile import build_profile
+    from mlx_platform.inference.model import Model, features
+
+    model = Model.load(package, device="cpu")
+    answers = model.predict(columns).columns
+    return build_profile(features(package.spec, columns), output_features(answers)).to_json()
+
+
+def _result(version: Version, created: bool, warnings: tuple[str, ...]) -> Result:
+    if not created:
+        warnings = (
+            *warnings,
+            f"{version.ref} has this content already; parameters, metrics and baseline stay as they were.",
+        )
+    return Result(
+        command="register",
+        data=version.document() | {"created": created},
+        report=Report(
+            title=f"register {version.name}",
+            summary=f"Registered {version.ref}." if created else f"{version.ref} has this content already.",
+            facts=version_facts(version)[1:],
+            next_steps=(
+                f"mlx eval {version.ref} --data TEST.parquet --gates gates.toml",
+                f"mlx promote {version.ref} --to staging",
+            ),
+        ),
+        warnings=warnings,
+    )
