@@ -1,0 +1,267 @@
+"""The model behind the routes: checked before it serves, batched while it does, and logged afterwards."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from mlx_platform.core.errors import (
+    DeadlineError,
+    GateFailedError,
+    MlxError,
+    UnavailableError,
+    UsageError,
+)
+from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.tensors import Array, Columns, Tensors, row_count
+from mlx_platform.inference.model import Model
+from mlx_platform.serving.batcher import Batcher, BatchPolicy
+from mlx_platform.serving.exchange import Exchange, write_record
+from mlx_platform.serving.job import Job, QueueFullError
+from mlx_platform.serving.metrics import Metrics
+from mlx_platform.serving.predict_body import complaint
+from mlx_platform.serving.protocol_v2 import InferRequest
+from mlx_platform.serving.refusal import Refusal, draining, malformed, not_ready, queue_full, too_late
+from mlx_platform.serving.signature import Signature
+from mlx_platform.serving.warmup import WarmUp, warm_up
+from mlx_platform.traffic.writer import TrafficWriter
+
+# Steps over a few cells cost less than handing them to a thread; text and images do not.
+_CHEAP_STEPS = frozenset(("columns", "categories", "softmax", "labels", "top_k", "value"))
+_CHEAP_ROWS = 64
+_HELPERS = 2
+
+
+class Engine:
+    """One loaded model at work. Lives on the event loop; `start` it before anything else.
+
+    Args:
+        model: the loaded package.
+        settings: limits and batching.
+        metrics: where batches and stages are counted.
+        writer: the traffic log, if there is one.
+    """
+
+    def __init__(
+        self, model: Model, settings: ServingSettings, metrics: Metrics, writer: TrafficWriter | None
+    ) -> None:
+        self.model = model
+        self.metrics = metrics
+        self.writer = writer
+        self.signature = Signature.of(model.spec.inputs, model.spec.outputs)
+        self.max_rows = min(settings.max_rows, model.spec.limits.max_rows)
+        self.warm = WarmUp({}, rowwise=True)
+        self.draining = False  # not ready any more, but what still comes is answered
+        self.closed = False
+        self.batcher: Batcher | None = None
+        self._settings = settings
+        self._outputs = tuple(self.signature.outputs)
+        steps = (*model.spec.pre, *model.spec.post)
+        self._cheap = all(step.kind in _CHEAP_STEPS for step in steps)
+        # An input with a fixed first dimension takes exactly so many rows: fewer are filled up.
+        self._fixed_rows = model.spec.inputs[0].shape[0] if model.spec.inputs[0].shape else None
+        self._helpers = ThreadPoolExecutor(_HELPERS, thread_name_prefix="mlx-pipeline")
+
+    @property
+    def ready(self) -> bool:
+        """Whether new requests should be sent here."""
+        return self.batcher is not None and not self.draining and not self.batcher.stuck
+
+    async def start(self) -> None:
+        """Check the model against its golden cases, time it, and open the queue.
+
+        Raises:
+            GateFailedError: it does not give the answers that it was registered with.
+        """
+        loop = asyncio.get_running_loop()
+        problems = await loop.run_in_executor(self._helpers, self.model.self_check)
+        if problems:
+            raise GateFailedError(
+                f"{self.model.name}/{self.model.version} does not answer as it did when it was registered: "
+                f"{problems[0]}",
+                hint="It was built for another runtime or machine, or its golden cases are wrong.",
+                problems=problems,
+            )
+        settings = self._settings
+        self.warm = await loop.run_in_executor(
+            self._helpers, warm_up, self.model, self.signature, settings.max_batch_size
+        )
+        policy = BatchPolicy(
+            max_rows=settings.max_batch_size,
+            max_delay=settings.max_queue_delay_ms / 1000,
+            max_queue_rows=settings.max_queue_rows,
+            inline=self.warm.inline,
+        )
+        self.batcher = Batcher(self._run, policy, self.metrics.observe_batch)
+
+    def _run(self, feeds: Tensors, outputs: tuple[str, ...], timeout: float) -> dict[str, Array]:
+        return self.model.run(feeds, outputs, timeout=timeout)
+
+    async def infer(self, request: InferRequest, exchange: Exchange) -> Tensors:
+        """The outputs that a protocol request asks for.
+
+        Raises:
+            Refusal: why there are none.
+        """
+        exchange.inputs = exchange.feeds = request.feeds
+        rows = exchange.rows = self.signature.rows(request.feeds)
+        self._check_rows(rows)
+        outputs = await self._ask(request.feeds, rows, request.outputs, exchange)
+        exchange.outputs = exchange.logits = outputs
+        return outputs
+
+    async def predict(self, rows: Any, exchange: Exchange) -> Columns:
+        """The answer columns of raw rows.
+
+        Raises:
+            Refusal: why there are none.
+        """
+        began = time.monotonic()
+        try:
+            columns = self.model.rows_from_json(rows)
+        except UsageError as error:
+            raise malformed(complaint(error, rows, self.model)) from error
+        count = exchange.rows = row_count(columns)
+        self._check_rows(count)
+        exchange.inputs = columns
+        if self._fixed_rows is None:
+            exchange.feeds = await self._encode(columns, exchange)
+            exchange.seconds["pre"] = time.monotonic() - began
+            exchange.logits = await self._ask(exchange.feeds, count, self._outputs, exchange)
+        else:
+            await self._predict_in_steps(columns, self._fixed_rows, exchange)
+        began = time.monotonic()
+        exchange.outputs = await self._decode(exchange.logits, count)
+        exchange.seconds["post"] = time.monotonic() - began
+        return exchange.outputs
+
+    async def _predict_in_steps(self, columns: Columns, size: int, exchange: Exchange) -> None:
+        """Ask a model that takes exactly `size` rows as often as needed; the last time is filled up."""
+        began = time.monotonic()
+        feeds: list[Tensors] = []
+        for start in range(0, exchange.rows, size):
+            chunk = {name: column[start : start + size] for name, column in columns.items()}
+            feeds.append(await self._encode(_filled(chunk, size), exchange))
+        exchange.seconds["pre"] = time.monotonic() - began
+        jobs = [self._ask(feed, size, self._outputs, exchange) for feed in feeds]
+        try:
+            answers = await asyncio.gather(*jobs)
+        except Refusal:
+            self._drop_jobs(exchange)
+            raise
+        exchange.feeds = _stacked(feeds, exchange.rows)
+        exchange.logits = _stacked(answers, exchange.rows)
+
+    def abandon(self, exchange: Exchange) -> None:
+        """Drop what was not started for a client that has gone."""
+        exchange.abandoned = True
+        self._drop_jobs(exchange)
+
+    def _drop_jobs(self, exchange: Exchange) -> None:
+        if self.batcher is not None:
+            for job in exchange.jobs:
+                self.batcher.abandon(job)
+
+    def finish(self, exchange: Exchange, *, status: int, error: str, total: float) -> None:
+        """Count an exchange's stages and write it to the traffic log."""
+        stages = self.metrics.stages
+        for stage, seconds in exchange.seconds.items():
+            stages[stage].observe(seconds)
+        if "queue" in exchange.seconds:
+            self.metrics.queue_wait.observe(exchange.seconds["queue"])
+        if exchange.inputs and self.writer is not None:
+            write_record(exchange, self.model, self.writer, status=status, error=error, total=total)
+
+    async def close(self, patience: float) -> None:
+        """Finish what was accepted, for at most `patience` seconds."""
+        self.draining = self.closed = True
+        if self.batcher is not None:
+            await self.batcher.close(patience)
+        self._helpers.shutdown(wait=False, cancel_futures=True)
+
+    def _check_rows(self, rows: int) -> None:
+        if not rows:
+            raise malformed("The request has no rows.")
+        if rows > self.max_rows:
+            raise malformed(f"A request takes at most {self.max_rows:,} rows.")
+
+    async def _encode(self, columns: Columns, exchange: Exchange) -> dict[str, Array]:
+        try:
+            feeds: dict[str, Array] = await self._step(self.model.encode, columns, row_count(columns))
+        except UsageError as error:
+            raise malformed(complaint(error, (), self.model)) from error
+        if exchange.abandoned:
+            raise asyncio.CancelledError
+        return feeds
+
+    async def _decode(self, tensors: Tensors, rows: int) -> dict[str, Array]:
+        try:
+            answers: dict[str, Array] = await self._step(self.model.decode, tensors, rows)
+        except UsageError as error:
+            raise Refusal(422, "The model's outputs for these rows cannot be turned into answers.") from error
+        return answers
+
+    async def _step(self, step: Callable[[Any], Any], batch: Columns, rows: int) -> Any:
+        if self._cheap and rows <= _CHEAP_ROWS:
+            return step(batch)
+        return await asyncio.get_running_loop().run_in_executor(self._helpers, step, batch)
+
+    async def _ask(self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange) -> Tensors:
+        job = self._submit(feeds, rows, outputs, exchange)
+        exchange.jobs.append(job)
+        try:
+            answer = await job.future
+        except MlxError as error:
+            raise _refusal(error, draining_now=self.draining) from error
+        except MemoryError as error:
+            raise Refusal(503, "There is not enough memory for this request now.", retry_after=1) from error
+        exchange.seconds["queue"] = answer.queue_seconds
+        exchange.seconds["inference"] = answer.run_seconds
+        exchange.batch_rows = answer.batch_rows
+        return answer.outputs
+
+    def _submit(self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange) -> Job:
+        if self.batcher is None:
+            raise not_ready()
+        joins = self.signature.batched and self.warm.rowwise and _share_rows(feeds, rows)
+        try:
+            return self.batcher.submit(feeds, rows, outputs, exchange.deadline, joins=joins)
+        except MlxError as error:
+            raise _refusal(error, draining_now=self.draining) from error
+
+
+def _refusal(error: MlxError, *, draining_now: bool) -> Refusal:
+    if isinstance(error, QueueFullError):
+        return queue_full(error.retry_after)
+    if isinstance(error, DeadlineError):
+        return too_late()
+    if isinstance(error, UnavailableError):
+        if draining_now:
+            return draining()
+        return Refusal(503, "The model failed on this server: ask again later.", retry_after=1)
+    # The runtime's own words name inner parts of the model, which are nobody's business.
+    return malformed("The model cannot run these inputs.")
+
+
+def _share_rows(feeds: Tensors, rows: int) -> bool:
+    return all(array.shape[0] == rows for array in feeds.values())
+
+
+def _filled(columns: Columns, size: int) -> Columns:
+    """Columns filled up to `size` rows with their last one."""
+    lack = size - row_count(columns)
+    if not lack:
+        return columns
+    return {
+        name: np.concatenate([column, np.repeat(column[-1:], lack, axis=0)])
+        for name, column in columns.items()
+    }
+
+
+def _stacked(parts: Sequence[Tensors], rows: int) -> Tensors:
+    if any(array.ndim == 0 for array in parts[0].values()):
+        raise Refusal(422, "The model does not answer row by row: ask it for tensors, on its infer route.")
+    return {name: np.concatenate([part[name] for part in parts])[:rows] for name in parts[0]}

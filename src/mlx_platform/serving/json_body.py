@@ -1,0 +1,80 @@
+"""The JSON boundary: bytes of a stranger in, plain values out, or a refusal that says where it went wrong.
+
+orjson already refuses NaN, Infinity, numbers beyond double precision, lone surrogates, byte order marks and
+trailing text. Added here: a limit on nesting, and no name twice in an object, where most parsers silently
+keep the last one.
+"""
+
+from typing import Any
+
+import numpy as np
+import orjson
+
+from mlx_platform.core.tensors import Array
+from mlx_platform.serving.refusal import malformed
+
+MAX_DEPTH = 100
+_MARKS = b'[]{}":'
+_OTHERS = bytes(byte for byte in range(256) if byte not in _MARKS)
+_STEPS = np.zeros(256, dtype=np.int8)
+_STEPS[list(b"[{")] = 1
+_STEPS[list(b"]}")] = -1
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        Refusal: 400; the body is no JSON, no object, too deep, or names something twice.
+    """
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(body) > MAX_DEPTH:
+        raise malformed(f"The JSON is nested deeper than {MAX_DEPTH} levels.")
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise malformed(f"The body is no valid JSON: {error}.") from error
+    if not isinstance(document, dict):
+        raise malformed("The body must be a JSON object.")
+    _refuse_repeated_names(body, document)
+    return document
+
+
+def _depth(body: bytes) -> int:
+    """The deepest nesting, brackets inside of strings not counted."""
+    return int(np.cumsum(_STEPS[_marks_outside_strings(body)], dtype=np.int32).max(initial=0))
+
+
+def _marks_outside_strings(body: bytes) -> Array:
+    """Brackets and colons that are no part of a string, in order. Linear in the body, whatever it holds."""
+    if b"\\" in body:
+        body = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    marks = np.frombuffer(body.translate(None, _OTHERS), dtype=np.uint8)
+    quotes = marks == ord('"')
+    outside = np.cumsum(quotes) % 2 == 0
+    kept: Array = marks[outside & ~quotes]
+    return kept
+
+
+def _refuse_repeated_names(body: bytes, document: dict[str, Any]) -> None:
+    # Every name is followed by one colon: where one was dropped, there are fewer names than colons.
+    if body.count(b":") == _names_at_a_glance(document):
+        return
+    if np.count_nonzero(_marks_outside_strings(body) == ord(":")) != _names(document):
+        raise malformed("An object in the JSON holds the same name twice.")
+
+
+def _names_at_a_glance(value: Any) -> int:
+    """Count names, taking a list for free of objects when its first element is a number or text."""
+    if isinstance(value, dict):
+        return len(value) + sum(_names_at_a_glance(inner) for inner in value.values())
+    if isinstance(value, list) and value and isinstance(value[0], dict | list):
+        return sum(_names_at_a_glance(inner) for inner in value)
+    return 0
+
+
+def _names(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(_names(inner) for inner in value.values())
+    if isinstance(value, list):
+        return sum(_names(inner) for inner in value)
+    return 0

@@ -1,0 +1,112 @@
+"""A listening socket, the connections that came through it, and how they end."""
+
+import asyncio
+import socket
+import time
+from email.utils import formatdate
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.serving.http_protocol import HttpLimits, LimitedProtocol
+
+_BACKLOG = 2048
+_KEEP_ALIVE_SECONDS = 75  # longer than the idle time-out of common load balancers, which then close first
+
+
+def bind(host: str, port: int, flag: str) -> socket.socket:
+    """A bound socket, not listening yet; port 0 takes a free one.
+
+    Args:
+        host: an address or a name.
+        port: the port.
+        flag: the option that a user would change.
+
+    Raises:
+        UsageError: the address is not one of this machine, or somebody listens there.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError(f"Cannot listen on {host!r}: {error.strerror or error}.") from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)  # two servers may bind the same free port; only one may listen
+    except OSError as error:
+        listening.close()
+        raise UsageError(
+            f"Cannot listen on port {port} of {host}: {error.strerror or error}.",
+            hint=f"Take another one with {flag}, or 0 for a free one.",
+        ) from error
+    return listening
+
+
+class Listener:
+    """Serves an ASGI application on a bound socket."""
+
+    def __init__(self, application: Any, listening: socket.socket, limits: HttpLimits) -> None:
+        self._config = Config(
+            application,
+            interface="asgi3",
+            ws="none",
+            lifespan="off",
+            proxy_headers=False,
+            server_header=False,
+            access_log=False,
+            log_config=None,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        )
+        self._config.load()
+        self._socket = listening
+        self._limits = limits
+        self._state = ServerState()
+        self._server: asyncio.AbstractServer | None = None
+        self._clock: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        name = self._socket.getsockname()
+        return name[0], name[1]
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tell_time(loop)
+        self._server = await loop.create_server(
+            lambda: LimitedProtocol(self._limits, self._config, self._state, loop),
+            sock=self._socket,
+            backlog=_BACKLOG,
+        )
+
+    def stop_accepting(self) -> None:
+        """Close the socket; the connections stay."""
+        if self._server is not None:
+            self._server.close()
+
+    async def wait_for_end(self, patience: float, linger: float) -> None:
+        """Let the connections end, each after its answer.
+
+        Args:
+            patience: seconds after which those that are not done are left as they are.
+            linger: seconds in which a request that a client was just sending is still taken.
+        """
+        end = time.monotonic() + patience
+        await asyncio.sleep(min(linger, patience))
+        while self._state.connections and time.monotonic() < end:
+            for connection in list(self._state.connections):
+                connection.shutdown()
+            await asyncio.sleep(0.01)
+
+    def abort(self) -> None:
+        """Cut the connections that are left."""
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        if self._clock is not None:
+            self._clock.cancel()
+
+    def _tell_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._clock = loop.call_later(1.0, self._tell_time, loop)

@@ -1,0 +1,218 @@
+"""The Open Inference Protocol, version 2, over HTTP: infer requests, their answers, and model metadata.
+
+https://github.com/kserve/open-inference-protocol `specification/protocol/inference_rest.md`, with the binary
+tensor extension. What a client may add (unknown members, parameters) is ignored, what the model needs is
+checked before the request may join a batch.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from mlx_platform.core.tensors import Array, TensorSpec
+from mlx_platform.serving.binary_tensors import BinaryReader, write_binary
+from mlx_platform.serving.json_body import parse_object
+from mlx_platform.serving.json_tensors import read_data, read_shape, write_data
+from mlx_platform.serving.refusal import malformed
+from mlx_platform.serving.signature import Signature
+
+EXTENSIONS = ("binary_tensor_data",)
+_SHOWN_VALUES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """An infer request that fits the model.
+
+    `outputs` are the names asked for, in order; those in `binary` are to be answered as raw bytes.
+    `timeout` is in seconds, None when the client set none.
+    """
+
+    id: str | None
+    feeds: dict[str, Array]
+    outputs: tuple[str, ...]
+    binary: frozenset[str]
+    timeout: float | None
+
+
+def parse_infer(body: bytes, header_length: bytes | None, signature: Signature) -> InferRequest:
+    """Read the body of an infer request.
+
+    Args:
+        body: JSON, followed by raw tensors when there is a header length.
+        header_length: the value of `Inference-Header-Content-Length`.
+        signature: what the model takes.
+
+    Raises:
+        Refusal: 400, naming the member or the input that does not fit.
+    """
+    reader: BinaryReader | None = None
+    if header_length is not None:
+        # A few digits at most: anything longer cannot be the length of a part of the body.
+        if not header_length.isdigit() or len(header_length) > 12 or not 0 < int(header_length) <= len(body):
+            raise malformed("Inference-Header-Content-Length must be a length within the body.")
+        length = int(header_length)
+        reader = BinaryReader(memoryview(body)[length:])
+        body = body[:length]
+    document = parse_object(body)
+    request_id = document.get("id")
+    if request_id is not None and type(request_id) is not str:
+        raise malformed("The id must be a string.")
+    parameters = _parameters(document)
+    feeds = _read_inputs(document.get("inputs"), signature, reader)
+    if reader is not None:
+        reader.finish()
+    outputs, binary = _read_outputs(document, signature, parameters)
+    return InferRequest(request_id, feeds, outputs, binary, _timeout(parameters))
+
+
+def _parameters(owner: dict[str, Any]) -> dict[str, Any]:
+    parameters = owner.get("parameters")
+    if parameters is None:
+        return {}
+    if type(parameters) is not dict:
+        raise malformed("The parameters must be an object.")
+    return parameters
+
+
+def _timeout(parameters: dict[str, Any]) -> float | None:
+    """The scheduling extension's `timeout`, in microseconds; 0 means none."""
+    timeout = parameters.get("timeout")
+    if timeout is None:
+        return None
+    if type(timeout) is not int or timeout < 0:
+        raise malformed("The parameter timeout must be a number of microseconds.")
+    return timeout / 1e6 if timeout else None
+
+
+def _read_inputs(inputs: Any, signature: Signature, reader: BinaryReader | None) -> dict[str, Array]:
+    if type(inputs) is not list:
+        raise malformed("The request must have a list of inputs.")
+    found: dict[str, Array] = {}
+    for tensor in inputs:
+        if type(tensor) is not dict:
+            raise malformed("Each input must be an object with name, shape, datatype and data.")
+        name = tensor.get("name")
+        spec = signature.inputs.get(name) if type(name) is str else None
+        if spec is None:
+            raise malformed(
+                f"The model takes the inputs {_names(signature.inputs)}, and there is another one."
+            )
+        if spec.name in found:
+            raise malformed(f"Input {spec.name!r} is there twice.")
+        found[spec.name] = _read_tensor(tensor, spec, reader)
+    if len(found) == len(signature.inputs):
+        # In the model's order, so that requests which name them in another order can still share a batch.
+        return {name: found[name] for name in signature.inputs}
+    missing = [name for name in signature.inputs if name not in found]
+    raise malformed(f"Input {missing[0]!r} is missing.")
+
+
+def _read_tensor(tensor: dict[str, Any], spec: TensorSpec, reader: BinaryReader | None) -> Array:
+    if tensor.get("datatype") != spec.datatype:
+        raise malformed(f"Input {spec.name!r} takes {spec.datatype}.")
+    shape = read_shape(tensor.get("shape"), spec)
+    parameters = _parameters(tensor)
+    if "binary_data_size" not in parameters:
+        return read_data(tensor.get("data"), shape, spec)
+    if reader is None:
+        raise malformed("Binary tensor data need the header Inference-Header-Content-Length.")
+    if "data" in tensor:
+        raise malformed(f"Input {spec.name!r} has both data and binary_data_size.")
+    return reader.take(parameters["binary_data_size"], shape, spec)
+
+
+def _read_outputs(
+    document: dict[str, Any], signature: Signature, parameters: dict[str, Any]
+) -> tuple[tuple[str, ...], frozenset[str]]:
+    everything_binary = parameters.get("binary_data_output") is True
+    outputs = document.get("outputs")
+    if not outputs and (outputs is None or type(outputs) is list):
+        names = tuple(signature.outputs)
+        return names, frozenset(names if everything_binary else ())
+    if type(outputs) is not list:
+        raise malformed("The outputs must be a list.")
+    wanted: dict[str, bool] = {}
+    for output in outputs:
+        name = output.get("name") if type(output) is dict else None
+        if type(name) is not str or name not in signature.outputs:
+            raise malformed(f"The model gives the outputs {_names(signature.outputs)}: ask for some of them.")
+        if name in wanted:
+            raise malformed(f"Output {name!r} is asked for twice.")
+        wanted[name] = _parameters(output).get("binary_data", everything_binary) is True
+    return tuple(wanted), frozenset(name for name, binary in wanted.items() if binary)
+
+
+def _names(specs: Mapping[str, TensorSpec]) -> str:
+    return ", ".join(repr(name) for name in specs)
+
+
+def render_infer(
+    request: InferRequest, outputs: Mapping[str, Array], signature: Signature, head: Mapping[str, Any]
+) -> tuple[bytes, int | None]:
+    """Write an answer: its bytes, and the length of the JSON in front when tensors follow it.
+
+    Args:
+        request: what was asked.
+        outputs: the model's outputs by name.
+        signature: what the model gives.
+        head: `model_name` and `model_version`.
+
+    Raises:
+        Refusal: 422; an output that JSON cannot carry.
+    """
+    document = dict(head)
+    if request.id is not None:
+        document["id"] = request.id
+    tensors: list[dict[str, Any]] = []
+    raw: list[bytes] = []
+    for name in request.outputs:
+        array = outputs[name]
+        tensor: dict[str, Any] = {
+            "name": name,
+            "datatype": signature.outputs[name].datatype,
+            "shape": list(array.shape),
+        }
+        if name in request.binary:
+            raw.append(write_binary(array))
+            tensor["parameters"] = {"binary_data_size": len(raw[-1])}
+        else:
+            tensor["data"] = write_data(array, name)
+        tensors.append(tensor)
+    document["outputs"] = tensors
+    header = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not request.binary:
+        return header, None
+    return b"".join((header, *raw)), len(header)
+
+
+def describe_model(name: str, version: str, signature: Signature) -> dict[str, Any]:
+    """The protocol's model metadata; a dimension that varies is -1."""
+    return {
+        "name": name,
+        "versions": [version],
+        "platform": "onnxruntime_onnx",
+        "inputs": [_describe(spec) for spec in signature.inputs.values()],
+        "outputs": [_describe(spec) for spec in signature.outputs.values()],
+    }
+
+
+def _describe(spec: TensorSpec) -> dict[str, Any]:
+    shape = [-1 if dim is None else dim for dim in spec.shape]
+    return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
+
+
+def example_request(signature: Signature) -> dict[str, Any] | None:
+    """A request of zeros that fits the model; None when it would be too long to show."""
+    inputs = []
+    for spec in signature.inputs.values():
+        shape = [1 if dim is None else dim for dim in spec.shape]
+        count = math.prod(shape)
+        if count > _SHOWN_VALUES or spec.datatype == "FP16":
+            return None
+        zero: Any = {"b": False, "O": "", "f": 0.0}.get(spec.numpy_type.kind, 0)
+        inputs.append({"name": spec.name, "datatype": spec.datatype, "shape": shape, "data": [zero] * count})
+    return {"inputs": inputs}

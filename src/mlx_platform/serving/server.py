@@ -1,0 +1,172 @@
+"""A server process: two listeners on one event loop, from the first socket to the last record."""
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.settings import ServingSettings
+from mlx_platform.inference.model import Model
+from mlx_platform.serving.admin import LOOPBACK, AdminApp
+from mlx_platform.serving.app import App
+from mlx_platform.serving.engine import Engine
+from mlx_platform.serving.http_protocol import HttpLimits
+from mlx_platform.serving.listener import Listener, bind
+from mlx_platform.serving.metrics import Metrics
+from mlx_platform.traffic.writer import TrafficWriter
+
+_ACCEPT_SECONDS = 0.02  # what the kernel has accepted for us is taken over before the socket closes
+_LINGER_SECONDS = 0.25  # a client may just be sending on a connection that looks idle
+_FAREWELL_SECONDS = 0.5
+_ADMIN_LIMITS = HttpLimits(body_bytes=64 * 1024, connections=64)
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a ready server is, and what it serves."""
+
+    url: str
+    admin_url: str
+    model: str
+    version: str
+    digest: str
+
+
+OnReady = Callable[[Addresses], None]
+
+
+def run(
+    model: Model, settings: ServingSettings, writer: TrafficWriter | None, *, on_ready: OnReady
+) -> Metrics:
+    """Serve until SIGTERM or SIGINT, then finish what was accepted; a second signal cuts that short.
+
+    Args:
+        model: the loaded model; it is checked against its golden cases before the server is ready.
+        settings: addresses, limits, batching.
+        writer: the traffic log; everything accepted is in it when this returns, and it is closed.
+        on_ready: called once, when the server takes requests.
+
+    Returns:
+        What was measured.
+
+    Raises:
+        UsageError: an address cannot be used.
+        GateFailedError: the model does not pass its self-check.
+    """
+    if settings.admin_host not in LOOPBACK:
+        raise UsageError(
+            f"The admin listener has no access control yet, so it cannot listen on {settings.admin_host!r}.",
+            hint="Use admin_host 127.0.0.1 and forward the port from there.",
+        )
+    data = bind(settings.host, settings.port, "--port")
+    try:
+        admin = bind(settings.admin_host, settings.admin_port, "--admin-port")
+    except UsageError:
+        data.close()
+        raise
+    server = _Server(model, settings, writer, on_ready)
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        try:
+            runner.run(server.serve(data, admin))
+        finally:
+            if writer is not None:
+                writer.close(settings.drain_timeout_s)
+    return server.metrics
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+class _Server:
+    def __init__(
+        self, model: Model, settings: ServingSettings, writer: TrafficWriter | None, on_ready: OnReady
+    ) -> None:
+        self.metrics = Metrics()
+        self._model = model
+        self._settings = settings
+        self._writer = writer
+        self._on_ready = on_ready
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    async def serve(self, data: socket.socket, admin: socket.socket) -> None:
+        engine = Engine(self._model, self._settings, self.metrics, self._writer)
+        settings = self._settings
+        limits = HttpLimits(
+            body_bytes=settings.max_body_bytes,
+            head_bytes=settings.max_header_bytes,
+            connections=settings.max_connections,
+            receive_seconds=settings.receive_timeout_s,
+        )
+        front = Listener(App(engine, settings), data, limits)
+        back = Listener(AdminApp(engine, settings), admin, _ADMIN_LIMITS)
+        self._watch_signals()
+        # Both answer from the start, so that whoever waits for readiness has somebody to ask.
+        await back.start()
+        await front.start()
+        try:
+            await self._serve_until_stopped(engine, front, back)
+        finally:
+            await self._drain(engine, front)
+            back.stop_accepting()
+            back.abort()
+
+    async def _serve_until_stopped(self, engine: Engine, front: Listener, back: Listener) -> None:
+        starting = asyncio.ensure_future(engine.start())
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            return
+        starting.result()
+        self._on_ready(
+            Addresses(
+                url=_url(*front.address),
+                admin_url=_url(*back.address),
+                model=self._model.name,
+                version=self._model.version,
+                digest=self._model.digest,
+            )
+        )
+        await stopping
+
+    async def _drain(self, engine: Engine, front: Listener) -> None:
+        """Not ready first, then no new connections, then nothing new; what was accepted is finished."""
+        engine.draining = True
+        await self._unless_hurried(asyncio.sleep(self._settings.drain_delay_s + _ACCEPT_SECONDS))
+        front.stop_accepting()
+        await self._unless_hurried(front.wait_for_end(self._settings.drain_timeout_s, _LINGER_SECONDS))
+        # Whoever still waits is told so, and that message gets a moment to go out.
+        await engine.close(0.0)
+        await front.wait_for_end(_FAREWELL_SECONDS, 0.0)
+        front.abort()
+
+    async def _unless_hurried(self, waiting: Coroutine[Any, Any, None]) -> None:
+        tasks = (asyncio.ensure_future(waiting), asyncio.ensure_future(self._hurry.wait()))
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+
+    def _watch_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+
+def _url(host: str, port: int) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
