@@ -112,6 +112,7 @@ def calibrate(
     extremes_only: bool = False,
     threads: int = 1,
     advance: Callable[[int], None] = lambda _rows: None,
+    row_name: Callable[[int], str] = "row {}".format,
 ) -> Mapping[str, Histogram]:
     """Run rows through a model and watch its tensors.
 
@@ -123,6 +124,7 @@ def calibrate(
         extremes_only: leave the histograms empty, which takes half the time.
         threads: within one operator.
         advance: told how many rows are done.
+        row_name: what to call a row, counted from 0 over all batches.
 
     Returns:
         A histogram for every tensor; one that was always empty has count 0.
@@ -147,7 +149,7 @@ def calibrate(
             try:
                 histogram.add(array)
             except ValueError:
-                raise _not_finite(name, array, rows, count) from None
+                raise _not_finite(name, array, rows, count, row_name) from None
         rows += count
         advance(count)
     if rows == 0:
@@ -178,17 +180,22 @@ def _check_feeds(session: Any, batch: Tensors) -> None:
         given = _ELEMENTS.get(batch[wanted.name].dtype.name, batch[wanted.name].dtype.name)
         if wanted.type != f"tensor({given})":
             raise UsageError(
-                f"The model's input {printable(wanted.name)!r} is a {wanted.type}, and the calibration rows give"
-                f" tensor({given})."
+                f"The model's input {printable(wanted.name)!r} is a {wanted.type},"
+                f" and the calibration rows give a tensor({given})."
             )
 
 
-def _not_finite(name: str, array: Array, before: int, count: int) -> UsageError:
-    where = f"rows {before} to {before + count - 1}"
+def _not_finite(
+    name: str, array: Array, before: int, count: int, row_name: Callable[[int], str]
+) -> UsageError:
+    bad = before
+    where = ""
     if array.ndim and len(array) == count:
-        where = f"row {before + int(np.argwhere(~np.isfinite(array))[0][0])}"
+        bad = before + int(np.argwhere(~np.isfinite(array))[0][0])
+    elif count > 1:
+        where = f" or one of the {count - 1} after it"
     return UsageError(
-        f"Calibration {where} makes the tensor {printable(name)!r} NaN or infinite.",
+        f"Calibration {row_name(bad)}{where} makes the tensor {printable(name)!r} NaN or infinite.",
         hint="Remove the row, or find out why the model cannot answer it.",
         tensor=name,
     )

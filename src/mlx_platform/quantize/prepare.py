@@ -68,15 +68,25 @@ def prepare(model_path: Path, folder: Path, probe: Sequence[Tensors], *, threads
     return Prepared(path, before, after, before.opset if upgraded is not None else None)
 
 
-def _check_size(model_path: Path) -> None:
+def size_with_weights(model_path: Path) -> int:
+    """Bytes of a model, with those of its weights in other files.
+
+    Raises:
+        UndecidedError: the file is no ONNX model.
+    """
     import onnx
 
-    size = model_path.stat().st_size
     with refused("read"):
         skeleton = onnx.load(model_path, load_external_data=False)
+    size = model_path.stat().st_size
     for tensor in skeleton.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             size += int(next((entry.value for entry in tensor.external_data if entry.key == "length"), 0))
+    return size
+
+
+def _check_size(model_path: Path) -> None:
+    size = size_with_weights(model_path)
     if size > SIZE_CAP:
         raise UndecidedError(
             f"{model_path.name} is {size / 1e9:.1f} GB with its weights; up to 2.1 GB can be quantized here."

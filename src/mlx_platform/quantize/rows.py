@@ -1,4 +1,4 @@
-"""Whether calibration rows are fit for their purpose: complete, varied, and none of the rows that judge."""
+"""Whether calibration rows are fit for their purpose: complete, enough, and none of the rows that judge."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.tensors import Array, Columns, row_count
+from mlx_platform.core.tensors import Columns, row_count
 from mlx_platform.core.text import plural, printable
 
 FEW_ROWS = 100
 SHARED_LIMIT = 0.05
-OUTSIDE = 0.1
 
 
 def refuse_not_finite(columns: Columns, source: str) -> None:
@@ -38,52 +37,13 @@ def refuse_not_finite(columns: Columns, source: str) -> None:
         )
 
 
-def narrow_rows(calibration: Columns, judged: Columns) -> tuple[str, ...]:
-    """Warnings about rows too few or too narrow to stand for what a model meets in production.
-
-    Args:
-        calibration: the feature columns to calibrate on.
-        judged: those of the rows that decide about the accuracy.
-    """
-    rows, warnings = row_count(calibration), []
-    if rows < FEW_ROWS:
-        warnings.append(f"Only {plural(rows, 'calibration row')}: ranges need a few hundred to be trusted.")
-    shared = {name: column for name, column in calibration.items() if name in judged}
-    still = [n for n, column in shared.items() if _is_constant(column) and not _is_constant(judged[n])]
-    if still:
-        verb = "never changes" if len(still) == 1 else "never change"
-        warnings.append(
-            f"{len(still)} of {plural(len(shared), 'column')} {verb} in the calibration rows"
-            f" but {'does' if len(still) == 1 else 'do'} in the others: {_listed(still)}."
-        )
-    left = [
-        n for n, column in shared.items() if n not in still and _share_outside(column, judged[n]) > OUTSIDE
-    ]
-    if left:
-        verb = "leaves" if len(left) == 1 else "leave"
-        warnings.append(
-            f"{len(left)} of {plural(len(shared), 'column')} often {verb} the range"
-            f" of the calibration rows: {_listed(left)}."
-        )
-    return tuple(warnings)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(printable(name, 40) for name in names[:5])
-    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
-
-
-def _share_outside(column: Array, judged: Array) -> float:
-    if column.dtype.kind not in "iuf" or judged.dtype.kind not in "iuf":
-        return 0.0
-    return float(np.mean((judged < column.min()) | (judged > column.max())))
-
-
-def _is_constant(column: Array) -> bool:
-    if column.dtype.kind == "O":
-        cells = column.tolist()
-        return all(type(cell) is type(cells[0]) and np.array_equal(cell, cells[0]) for cell in cells[1:])
-    return bool((column == column[0]).all())
+def few_rows(rows: int) -> str:
+    """A warning about too few rows to calibrate on, or nothing."""
+    return (
+        ""
+        if rows >= FEW_ROWS
+        else f"Only {plural(rows, 'calibration row')}: a few hundred give sound ranges."
+    )
 
 
 @dataclass(frozen=True, slots=True)

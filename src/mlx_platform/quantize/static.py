@@ -48,6 +48,7 @@ def quantize_static(
     options: StaticOptions | None = None,
     *,
     advance: Callable[[int], None] = lambda _rows: None,
+    row_name: Callable[[int], str] = "row {}".format,
 ) -> Quantized:
     """Make `quantized.onnx` in a private folder.
 
@@ -58,6 +59,7 @@ def quantize_static(
         probe: a few batches on which the result is run.
         options: how; the defaults are safe on every processor of this machine's family.
         advance: told how many calibration rows are done.
+        row_name: what to call a calibration row in messages, counted from 0.
 
     Raises:
         UndecidedError: INT8 does not apply to the model, or what came out cannot be trusted.
@@ -78,6 +80,7 @@ def quantize_static(
         extremes_only=extremes_only,
         threads=threads,
         advance=advance,
+        row_name=row_name,
     )
     found = ranges(seen, options.percentile)
     out = folder / "quantized.onnx"

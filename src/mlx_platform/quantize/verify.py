@@ -14,6 +14,7 @@ from mlx_platform.core.text import printable
 from mlx_platform.quantize.agreement import relative_error
 from mlx_platform.quantize.inspect import WEIGHT_INPUT, inspect
 from mlx_platform.quantize.plan import Plan
+from mlx_platform.quantize.prepare import size_with_weights
 from mlx_platform.quantize.runtime import refused, start
 
 _KERNEL_PREFIXES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "QGemm", "QAttention")
@@ -73,8 +74,8 @@ def verify(
         kernels={name: count for name, count in kernels.items() if name.startswith(_KERNEL_PREFIXES)},
         operators_before=inspect(float_model).operators,
         operators_after=inspect(model).operators,
-        size_before=original.stat().st_size,
-        size_after=quantized.stat().st_size,
+        size_before=size_with_weights(original),
+        size_after=size_with_weights(quantized),
     )
 
 

@@ -1,0 +1,1 @@
+"""What `mlx quantize` reads, judges and shows."""

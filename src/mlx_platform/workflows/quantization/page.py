@@ -1,0 +1,196 @@
+"""The report of a quantization."""
+
+from itertools import zip_longest
+from typing import Any
+
+from mlx_platform.core.report import Fact, Report, Result, Section, Table
+from mlx_platform.core.text import plural, printable
+from mlx_platform.core.verdict import Verdict
+from mlx_platform.workflows.describe import size_text
+from mlx_platform.workflows.quantization.outcome import Outcome
+
+_LAYERS_SHOWN = 200
+
+
+def result_of(outcome: Outcome) -> Result:
+    """Data for machines and a page for people."""
+    judgement = outcome.judgement
+    report = Report(
+        title=f"Quantization of {outcome.subject.ref}",
+        summary=_summary(outcome),
+        facts=_facts(outcome),
+        sections=(_side_by_side(outcome),),
+        checks=judgement.checks,
+        details=_details(outcome),
+        next_steps=_next_steps(outcome),
+    )
+    return Result("quantize", data_of(outcome), report, judgement.verdict, outcome.warnings)
+
+
+def data_of(outcome: Outcome) -> dict[str, Any]:
+    """The `data` of the JSON document."""
+    subject, judgement, version = outcome.subject, outcome.judgement, outcome.version
+    return {
+        "source": {
+            "ref": subject.ref,
+            "name": subject.name,
+            "version": subject.version.number if subject.version else None,
+            "digest": subject.package.digest,
+        },
+        "version": version.document() if version else None,
+        "created": outcome.created,
+        "output": str(outcome.output) if outcome.output else None,
+        "method": "static-int8",
+        "target": outcome.made.target.name,
+        "calibration": {
+            "path": str(outcome.rows.calibration.path),
+            "rows": outcome.rows.calibration.rows,
+            "fingerprint": outcome.rows.fingerprints["calibration"],
+            "coverage": outcome.coverage.document(),
+        },
+        "size": outcome.size(),
+        "latency_ms": outcome.latency(),
+        judgement.metric: outcome.measured(),
+        "metric": judgement.metric,
+        "agreement": judgement.agreement,
+        "kl": judgement.kl,
+        "relative_error": judgement.relative_error,
+        "flips": outcome.flips(),
+        "rows": judgement.comparison.rows,
+        "nodes": outcome.nodes(),
+        "left_out": dict(outcome.made.left_out),
+        "gates": judgement.gates(),
+    }
+
+
+def _summary(outcome: Outcome) -> str:
+    size, race = outcome.size(), outcome.judgement.race
+    figures = f"{size['ratio']:.0%} of the size, {race.speedup:.2f} times as fast, {_change(outcome)}"
+    match outcome.judgement.verdict:
+        case Verdict.PASS:
+            name = outcome.version.ref if outcome.version else str(outcome.output)
+            known = "" if outcome.created or outcome.version is None else " (registered before)"
+            return f"{name}{known} is {outcome.subject.ref} in INT8: {figures}."
+        case Verdict.FAIL:
+            return f"Nothing was registered. INT8 would have been {figures}."
+        case _:
+            return f"Nothing was registered, as the rows do not decide. INT8 would have been {figures}."
+
+
+def _change(outcome: Outcome) -> str:
+    judgement, measured = outcome.judgement, outcome.measured()
+    metric = judgement.metric.replace("_", " ")
+    text = f"{metric} {measured['before']:.4g} → {measured['after']:.4g}"
+    flips = judgement.comparison.flips
+    return text if flips is None else f"{text} ({flips.lost} answers lost, {flips.won} won)"
+
+
+def _facts(outcome: Outcome) -> tuple[Fact, ...]:
+    calibration, made = outcome.rows.calibration, outcome.made
+    rows = plural(calibration.rows, "row")
+    if calibration.rows < calibration.rows_in_file:
+        rows += f" of {calibration.rows_in_file:,}, taken evenly"
+    layers = plural(made.verified.quantized_layers, "layer")
+    if made.left_out:
+        layers += f", {len(made.left_out)} left in float32"
+    facts = [
+        Fact("source", outcome.subject.ref),
+        Fact("version", outcome.version.ref if outcome.version else "none"),
+        Fact("method", "static INT8, weights per output channel, activations per tensor"),
+        Fact("processor", str(made.target)),
+        Fact("quantized", layers),
+        Fact("calibration", f"{calibration.path}, {rows}"),
+        Fact(
+            "coverage", f"{outcome.coverage.share:.1%} of the judged values are within what calibration saw"
+        ),
+        Fact("judged on", f"{outcome.rows.path}, {plural(outcome.judgement.comparison.rows, 'row')}"),
+    ]
+    if made.prepared.upgraded_from is not None:
+        opsets = f"{made.prepared.upgraded_from}, brought to {made.prepared.inspection.opset}"
+        facts.append(Fact("opset", opsets))
+    if outcome.output:
+        facts.append(Fact("file", str(outcome.output)))
+    return tuple(facts)
+
+
+def _side_by_side(outcome: Outcome) -> Table:
+    verified, race, judgement = outcome.made.verified, outcome.judgement.race, outcome.judgement
+    rows = [
+        (
+            "size",
+            size_text(verified.size_before),
+            size_text(verified.size_after),
+            f"{verified.size_after / verified.size_before:.2f} times",
+        ),
+        (
+            "latency, 1 row",
+            f"{race.before_ms:.3g} ms",
+            f"{race.after_ms:.3g} ms",
+            f"{race.speedup:.2f} times as fast [{race.lower:.2f}, {race.upper:.2f}]",
+        ),
+    ]
+    measured = outcome.measured()
+    if "drop_pp" in measured:
+        ends = f"[{-measured['upper']:+.2f}, {-measured['lower']:+.2f}]"
+        change = f"{-measured['drop_pp']:+.2f} pp {ends}"
+    else:
+        change = f"{measured['rise']:+.4g} [{measured['lower']:+.4g}, {measured['upper']:+.4g}]"
+    rows.append((judgement.metric, f"{measured['before']:.4f}", f"{measured['after']:.4f}", change))
+    if judgement.comparison.flips:
+        flips = judgement.comparison.flips
+        rows.append(("same answer", "", f"{flips.agreement:.4f}", f"{flips.lost:,} lost, {flips.won:,} won"))
+    if judgement.kl is not None:
+        rows.append(("divergence", "", f"{judgement.kl:.2g}", "mean KL, nats"))
+    if judgement.relative_error is not None:
+        rows.append(("relative error", "", f"{judgement.relative_error:.2g}", "of the answers"))
+    return Table("Side by side", ("", "float32", "int8", "change"), tuple(rows), numeric=(1, 2))
+
+
+def _details(outcome: Outcome) -> tuple[Section, ...]:
+    made, judgement = outcome.made, outcome.judgement
+    layers = {layer.node: layer for layer in made.built.plan.layers}
+    errors = tuple(
+        (printable(entry.node), entry.operator, f"{layers[entry.node].parameters:,}", f"{entry.error:.2%}")
+        for entry in made.layer_errors[:_LAYERS_SHOWN]
+    )
+    ranges = tuple(
+        (printable(name), f"{found.lowest:.5g}", f"{found.highest:.5g}")
+        for name, found in list(made.ranges.items())[:_LAYERS_SHOWN]
+    )
+    metrics = tuple(
+        (name, f"{before.value:.4f}", f"{judgement.after[name].value:.4f}")
+        for name, before in judgement.before.items()
+    )
+    sections: list[Section] = [
+        Table("Metrics", ("metric", "float32", "int8"), metrics, numeric=(1, 2)),
+        Table("Layers, the largest error first", ("node", "operator", "weights", "error"), errors, (2, 3)),
+        Table("Ranges of activations", ("tensor", "lowest", "highest"), ranges, numeric=(1, 2)),
+        _operators(outcome),
+    ]
+    if made.left_out:
+        left = tuple((printable(node), reason) for node, reason in made.left_out.items())
+        sections.append(Table("Left in float32", ("node", "why"), left))
+    return tuple(sections)
+
+
+def _operators(outcome: Outcome) -> Table:
+    verified = outcome.made.verified
+    columns = [
+        [(printable(name), str(count)) for name, count in counts.items()]
+        for counts in (verified.operators_before, verified.operators_after, verified.kernels)
+    ]
+    rows = tuple(
+        tuple(cell for pair in row for cell in pair) for row in zip_longest(*columns, fillvalue=("", ""))
+    )
+    names = ("float32", "count", "int8", "count", "integer kernels run", "count")
+    return Table("Operators", names, rows, numeric=(1, 3, 5))
+
+
+def _next_steps(outcome: Outcome) -> tuple[str, ...]:
+    if outcome.version is not None:
+        ref = outcome.version.ref
+        data = outcome.rows.path
+        return (f"mlx eval {ref} --data {data}", f"mlx promote {ref} --to staging")
+    if outcome.output is not None and outcome.judgement.verdict is Verdict.PASS:
+        return (f"mlx serve {outcome.output}",)
+    return ("Calibrate on more rows like production's, or allow a larger loss with --max-drop.",)

@@ -1,0 +1,140 @@
+"""The rows to calibrate on and the rows to judge by."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.settings import EvaluationSettings
+from mlx_platform.core.tensors import Array, Columns, row_count
+from mlx_platform.core.text import plural
+
+if TYPE_CHECKING:
+    from mlx_platform.inference.model import Model
+
+MOST_ROWS = 1000  # more hardly widen a range; they are taken evenly from the file
+_PROBE_ROWS = 16
+_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Feature columns to calibrate on; `numbers` holds each row's place in the file, counted from 0."""
+
+    columns: Columns
+    numbers: Array
+    path: Path
+    rows_in_file: int
+
+    @property
+    def rows(self) -> int:
+        return len(self.numbers)
+
+    def name(self, row: int) -> str:
+        """What to call a row in a message; the fill of a last batch goes by its last row."""
+        return f"row {self.numbers[min(row, self.rows - 1)]} of {self.path}"
+
+    def first(self, rows: int = _PROBE_ROWS) -> "Calibration":
+        kept = slice(rows)
+        return Calibration(take(self.columns, kept), self.numbers[kept], self.path, self.rows_in_file)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Both files; `judged` and `truth` are the labelled rows, `warnings` say how the two fit together."""
+
+    calibration: Calibration
+    judged: Columns
+    truth: Array
+    label: str
+    path: Path
+    fingerprints: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def read_rows(
+    settings: EvaluationSettings, calibration: Path, data: Path, label: str | None, taken: Sequence[str]
+) -> Rows:
+    """Read both files and check that they fit their purposes.
+
+    Args:
+        settings: name the columns that are no features.
+        calibration: a data file.
+        data: a data file with labels.
+        label: the column of the labels, when not the one of the settings.
+        taken: the columns that the model takes by name.
+
+    Raises:
+        UsageError: a feature is NaN or infinite, the label column is missing, or more than a twentieth of the
+            rows that shall judge are calibration rows too.
+    """
+    from mlx_platform.inference.dataset import read_dataset
+    from mlx_platform.quantize.rows import few_rows, overlap, refuse_not_finite
+
+    name = label or settings.label
+    sources = {"calibration": read_dataset(calibration), "data": read_dataset(data)}
+    truth = sources["data"].column(name)
+    aside = {settings.id or "id", settings.weight or "weight", "path"} - set(taken)
+    fit, judged = (source.features(label=name, drop=aside) for source in sources.values())
+    refuse_not_finite(fit, str(calibration))
+    refuse_not_finite(judged, str(data))
+    shared = overlap(fit, judged)
+    if shared.too_large:
+        raise UsageError(
+            f"{shared.shared:,} of the {plural(shared.rows, 'row')} in {data} are calibration rows too:"
+            " judged by rows that it was fitted to, a model looks better than it is.",
+            hint="Calibrate on other rows, such as some of the training data.",
+            shared=shared.shared,
+        )
+    rows = sources["calibration"].rows
+    warnings = [few_rows(rows)] if few_rows(rows) else []
+    if shared.shared:
+        warnings.append(f"{shared.shared:,} of the rows in {data} are calibration rows too.")
+    numbers = np.linspace(0, rows - 1, min(rows, MOST_ROWS)).round().astype(np.int64)
+    return Rows(
+        calibration=Calibration(take(fit, numbers), numbers, calibration, rows),
+        judged=judged,
+        truth=truth,
+        label=name,
+        path=data,
+        fingerprints={key: source.fingerprint for key, source in sources.items()},
+        warnings=tuple(warnings),
+    )
+
+
+def take(columns: Columns, rows: Any) -> dict[str, Array]:
+    """Some rows of all columns."""
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def feeds(model: "Model", calibration: Calibration) -> Iterator[dict[str, Array]]:
+    """Rows as input tensors, batch by batch, each as production would send it.
+
+    Where a dimension other than the first varies, such as a text's length, rows go one by one: filled up to
+    the longest of a batch they would show the model values that it never meets.
+
+    Raises:
+        UsageError: a column is missing or holds what the model cannot take; names file, column and row.
+    """
+    from mlx_platform.inference.steps.step import CellError
+
+    shapes = [spec.shape for spec in model.spec.inputs]
+    fixed = shapes[0][0] if shapes[0] else None
+    varies = any(dim is None for shape in shapes for dim in shape[1:])
+    size = fixed or (1 if varies else _BATCH)
+    for start in range(0, row_count(calibration.columns), size):
+        # The last batch of a fixed size is filled up with the last row.
+        stop = start + size if fixed else min(start + size, calibration.rows)
+        at = np.arange(start, stop).clip(max=calibration.rows - 1)
+        try:
+            yield model.encode(take(calibration.columns, at))
+        except CellError as error:
+            here = error.moved(int(calibration.numbers[at[error.row]]) - error.row)
+            raise UsageError(f"{calibration.path}: {here.message}", hint=here.hint, **here.details) from error
+        except UsageError as error:
+            raise UsageError(
+                f"{calibration.path}: {error.message}", hint=error.hint, **error.details
+            ) from error
