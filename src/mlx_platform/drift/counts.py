@@ -35,7 +35,7 @@ class Counts:
 
 
 def count(profile: Profile, inputs: Columns, outputs: Columns | None = None) -> Counts:
-    """Count rows on a profile's bins; a column that is not there is counted as absent.
+    """Count rows on a profile's bins; a feature whose column is not there has no rows in the counts.
 
     Args:
         profile: of the baseline.
@@ -54,7 +54,5 @@ def count(profile: Profile, inputs: Columns, outputs: Columns | None = None) -> 
     tallies = []
     for feature in profile.features:
         column = named.get((feature.role, feature.column))
-        tallies.append(
-            Tally.nothing(feature.bin_count, absent=rows) if column is None else tally_column(feature, column)
-        )
+        tallies.append(Tally.nothing(feature.bin_count) if column is None else tally_column(feature, column))
     return Counts(profile.baseline_id, rows, tuple(tallies))

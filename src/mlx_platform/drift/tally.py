@@ -23,7 +23,6 @@ class Tally:
     Attributes:
         bins: of present values; infinities are in the outermost bins of a numeric feature.
         missing: rows without a usable value.
-        absent: rows that came without the column.
         posinf: how many of the values are infinite.
         neginf: how many are minus infinity.
         below: values below the baseline's smallest, wherever they are counted.
@@ -36,7 +35,6 @@ class Tally:
 
     bins: Bins
     missing: Missing = field(default_factory=Missing)
-    absent: int = 0
     posinf: int = 0
     neginf: int = 0
     below: int = 0
@@ -54,7 +52,7 @@ class Tally:
     @property
     def missing_rows(self) -> int:
         missing = self.missing
-        return missing.null + missing.nan + missing.invalid + self.absent
+        return missing.null + missing.nan + missing.invalid
 
     @property
     def rows(self) -> int:
@@ -71,7 +69,6 @@ class Tally:
                 self.missing.nan + more.missing.nan,
                 self.missing.invalid + more.missing.invalid,
             ),
-            absent=self.absent + more.absent,
             posinf=self.posinf + more.posinf,
             neginf=self.neginf + more.neginf,
             below=self.below + more.below,
@@ -88,7 +85,6 @@ class Tally:
             "null": self.missing.null,
             "nan": self.missing.nan,
             "invalid": self.missing.invalid,
-            "absent": self.absent,
             "posinf": self.posinf,
             "neginf": self.neginf,
             "below": self.below,
@@ -106,7 +102,7 @@ class Tally:
         Raises:
             UsageError: a count is negative.
         """
-        whole = {key: int(document[key]) for key in ("absent", "posinf", "neginf", "below", "above", "other")}
+        whole = {key: int(document[key]) for key in ("posinf", "neginf", "below", "above", "other")}
         missing = Missing(int(document["null"]), int(document["nan"]), int(document["invalid"]))
         bins = np.asarray([int(count) for count in document["bins"]], dtype=np.int64)
         fresh = {str(key): int(count) for key, count in document["fresh"].items()}
@@ -124,9 +120,9 @@ class Tally:
         return tally
 
     @classmethod
-    def nothing(cls, bins: int, *, absent: int = 0) -> Self:
-        """No value at all, over so many bins."""
-        return cls(bins=np.zeros(bins, dtype=np.int64), absent=absent)
+    def nothing(cls, bins: int) -> Self:
+        """No row at all, over so many bins."""
+        return cls(bins=np.zeros(bins, dtype=np.int64))
 
 
 def keep_fresh(counts: Mapping[str, int]) -> tuple[dict[str, int], int]:

@@ -1,7 +1,7 @@
 """From two sets of counts to a verdict for each feature, and from those to one for the window."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
@@ -132,21 +132,28 @@ class FeatureDrift:
         return fields
 
 
-def compare(profile: Profile, counts: Counts, settings: DriftSettings) -> tuple[FeatureDrift, ...]:
+def compare(
+    profile: Profile,
+    counts: Counts,
+    settings: DriftSettings,
+    *,
+    roles: Collection[Role] = ("input", "output"),
+) -> tuple[FeatureDrift, ...]:
     """Judge every feature of a window; one that cannot be compared never stops the others.
 
     Args:
         profile: of the baseline.
         counts: of the window, on the profile's bins.
         settings: the PSI from which a feature warns or has drifted.
+        roles: judge only these features.
 
     Raises:
         UsageError: the counts belong to another baseline.
     """
     if counts.baseline_id != profile.baseline_id:
         raise UsageError(f"The counts belong to baseline {counts.baseline_id}, not {profile.baseline_id}.")
-    pairs = list(zip(profile.features, counts.tallies, strict=True))
-    judged = [_judge(feature, tally, settings) for feature, tally in pairs]
+    pairs = zip(profile.features, counts.tallies, strict=True)
+    judged = [_judge(feature, tally, settings) for feature, tally in pairs if feature.role in roles]
     tested = [index for index, (found, _) in enumerate(judged) if found.p_value is not None]
     p_values = [judged[index][0].p_value or 0.0 for index in tested]
     rejected = dict(zip(tested, benjamini_hochberg(p_values, FALSE_DISCOVERIES), strict=True))
@@ -199,7 +206,7 @@ def _why_not(feature: FeatureProfile, window: Tally) -> str:
     base = feature.tally
     if not base.present and base.missing.invalid:
         return "The baseline holds no values that can be counted."
-    if window.rows == window.absent:
+    if not window.rows:
         return "The window has no such column."
     if not window.present and window.missing.invalid:
         return f"The window holds values of another type than the baseline's {feature.dtype}."

@@ -1,0 +1,70 @@
+"""The profile that a window is compared with: of the package, of a file, or made from reference rows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
+from mlx_platform.core.tensors import Columns
+from mlx_platform.drift.profile import Profile, build_profile
+from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.subject import Subject, open_model
+
+if TYPE_CHECKING:
+    from mlx_platform.inference.dataset import Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A profile, and where it comes from in words."""
+
+    profile: Profile
+    source: str
+
+
+def find_baseline(context: Context, subject: Subject | None, path: Path | None) -> Baseline:
+    """The baseline to compare with; a file that is named outranks the package's own.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UndecidedError: nothing was named, and the package holds none.
+        UsageError: the file is neither a profile nor rows.
+    """
+    if path is not None:
+        return _from_file(context, subject, path)
+    if subject is None:
+        raise UsageError("Name a version, or a baseline with --baseline.")
+    stored = subject.package.baseline_path
+    if stored is None:
+        raise UndecidedError(
+            f"{subject.ref} has no baseline, so there is nothing to compare its traffic with.",
+            hint=f"Register it with rows as in training: mlx register {subject.name} SOURCE --baseline DATA; "
+            "or name them here: --baseline DATA.",
+        )
+    return Baseline(Profile.from_json(stored.read_bytes()), f"profile of {subject.ref}")
+
+
+def _from_file(context: Context, subject: Subject | None, path: Path) -> Baseline:
+    if path.suffix.lower() == ".json":
+        try:
+            return Baseline(Profile.from_json(path.read_bytes()), f"profile {path}")
+        except FileNotFoundError as error:
+            raise NotFoundError(f"There is no baseline {path}.") from error
+        except OSError as error:
+            raise UsageError(f"Cannot read the baseline {path}: {error.strerror}.") from error
+    from mlx_platform.inference.dataset import read_dataset
+
+    with context.progress.stage("profiling the baseline"):
+        columns = feature_columns(context, read_dataset(path))
+        if subject is None:
+            return Baseline(build_profile(columns), f"rows of {path}")
+        from mlx_platform.inference.model import features
+
+        answers = open_model(context, subject, device="cpu").predict(columns).columns
+        return Baseline(build_profile(features(subject.package.spec, columns), answers), f"rows of {path}")
+
+
+def feature_columns(context: Context, dataset: "Dataset") -> Columns:
+    """The columns of a file that are inputs of a model."""
+    names = context.settings.evaluation
+    return dataset.features(label=names.label, id=names.id or "id", weight=names.weight or "weight")

@@ -1,0 +1,63 @@
+"""What is watched: columns of traffic or files as the features that a profile names."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mlx_platform.core.errors import MlxError
+from mlx_platform.core.tensors import Array, Columns, Tensors
+from mlx_platform.drift.features import Positions, at_positions, positions, scalars
+from mlx_platform.drift.profile import Profile
+
+if TYPE_CHECKING:
+    from mlx_platform.inference.package import Package
+
+_WATCHED_WIDTH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Turns columns into features: by the package's pipeline, or column by column where there is none."""
+
+    package: "Package | None"
+    places: Positions
+    decode: Callable[[Tensors], Columns] | None
+
+    def inputs(self, columns: Columns) -> dict[str, Array]:
+        """Input features [rows] by name; a column that cannot be looked at takes no other with it."""
+        found: dict[str, Array] = {}
+        for name, column in columns.items():
+            found |= self._features(name, column)
+        placed = at_positions(columns, self.places)
+        return {name: column for name, column in placed.items() if name not in found} | found
+
+    def _features(self, name: str, column: Array) -> dict[str, Array]:
+        if self.package is None:
+            return scalars(name, column, width=_WATCHED_WIDTH)
+        from mlx_platform.inference.model import features
+
+        try:
+            return features(self.package.spec, {name: column})
+        except MlxError:
+            return {}
+
+    def outputs(self, endpoint: str, columns: Columns) -> Columns | None:
+        """The answers; None where a client asked for too few of the model's tensors to know them."""
+        if endpoint != "infer":
+            return columns or None
+        if self.package is None or self.decode is None:
+            return None
+        if not {tensor.name for tensor in self.package.spec.outputs} <= set(columns):
+            return None
+        return self.decode(columns)
+
+
+def watched(package: "Package | None", profile: Profile) -> Watched:
+    """What a profile's features are in the traffic of a package."""
+    if package is None:
+        return Watched(None, profile.positions, None)
+    from mlx_platform.inference.pipeline import Pipeline
+
+    names = [feature.name for feature in profile.features if feature.role == "input"]
+    places = {**positions(package.spec, names), **profile.positions}
+    return Watched(package, places, Pipeline(package.spec, package.root).decode)
