@@ -1,5 +1,7 @@
 """A result drawn on a terminal. Foreign text is shown as it is: no markup, no control characters."""
 
+from typing import Literal
+
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
@@ -46,15 +48,15 @@ def _facts(result: Result) -> RichTable:
     return grid
 
 
-def _table(title: str, columns: tuple[str, ...], numeric: tuple[int, ...] = ()) -> RichTable:
-    table = RichTable(
-        title=RichText(printable(title), style="bold") if title else None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+def _titled(title: str, table: RichTable) -> RenderableType:
+    # Not the table's own title, which Rich would wrap to the width of a narrow table.
+    return Group(RichText(f"\n{printable(title)}", style="bold"), table) if title else table
+
+
+def _table(columns: tuple[str, ...], numeric: tuple[int, ...] = ()) -> RichTable:
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
-        justify = "right" if index in numeric else "left"
+        justify: Literal["right", "left"] = "right" if index in numeric else "left"
         table.add_column(RichText(printable(column)), justify=justify, overflow="fold")
     return table
 
@@ -68,30 +70,30 @@ def _cell(cell: str | Verdict) -> RichText:
 def _section(section: Section) -> RenderableType:
     match section:
         case Table():
-            table = _table(section.title, section.columns, section.numeric)
+            table = _table(section.columns, section.numeric)
             for row in section.rows:
                 table.add_row(*(_cell(cell) for cell in row))
-            return table
+            return _titled(section.title, table)
         case Bars() | Lines():
             return _sparklines(section)
         case Matrix():
             numeric = tuple(range(1, len(section.columns) + 1))
-            table = _table(section.title, ("", *section.columns), numeric)
+            table = _table(("", *section.columns), numeric)
             for name, values in zip(section.rows, section.values, strict=True):
                 table.add_row(RichText(printable(name)), *(RichText(str(value)) for value in values))
-            return table
+            return _titled(section.title, table)
         case Text():
             lines = [RichText(f"  {printable(line, limit=4096)}") for line in section.body.splitlines()]
             return Group(RichText(printable(section.title), style="bold"), *lines)
 
 
-def _sparklines(section: Bars | Lines) -> RichTable:
-    table = _table(section.title, ("", ""))
+def _sparklines(section: Bars | Lines) -> RenderableType:
+    table = _table(("", ""))
     highest = max((value for series in section.series for value in series.values), default=0.0) or 1.0
     for series in section.series:
         marks = (_mark(value / highest) for value in series.values)
         table.add_row(RichText(printable(series.name)), RichText("".join(marks)))
-    return table
+    return _titled(section.title, table)
 
 
 def _mark(share: float) -> str:
@@ -101,7 +103,7 @@ def _mark(share: float) -> str:
 
 
 def _checks(checks: tuple[Check, ...]) -> RichTable:
-    table = _table("", ("check", "verdict", "measured", "threshold", ""))
+    table = _table(("check", "verdict", "measured", "threshold", ""))
     for check in checks:
         verdict: str | Verdict = "skipped" if check.skipped else check.verdict
         cells = (check.name, verdict, check.measured, check.threshold, check.skipped or check.message)
