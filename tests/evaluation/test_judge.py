@@ -7,7 +7,7 @@ import pytest
 from mlx_platform.core.verdict import Verdict, verdict_of
 from mlx_platform.evaluation.compare import compare
 from mlx_platform.evaluation.gates import Defaults, parse_expression, parse_gates
-from mlx_platform.evaluation.judge import judge, number, pair_measurements, shown
+from mlx_platform.evaluation.judge import judge, number, pair_measurements, shown, signed
 from mlx_platform.evaluation.measure import measure_scored
 from mlx_platform.evaluation.metrics import Classified
 
@@ -30,7 +30,7 @@ def test_a_limit_compares_the_value_and_shows_the_interval():
     assert passed.check.verdict is Verdict.PASS
     assert failed.check.verdict is Verdict.FAIL
     assert failed.check.measured == "0.9100 [0.8377, 0.9519]"
-    assert failed.check.threshold == ">= 0.92"
+    assert (failed.check.name, failed.check.threshold) == ("accuracy", ">= 0.92")
     assert failed.numbers["limit_value"] == 0.92
 
 
@@ -63,7 +63,7 @@ def test_a_drop_is_judged_by_the_paired_test(right, verdict):
 
     assert judged.check.verdict is verdict
     assert judged.numbers["difference"] == pytest.approx((right - 900) / 1000)
-    assert judged.check.measured.startswith(f"{(right - 900) / 10:+.4g} pp [")
+    assert judged.check.measured.startswith(f"{(right - 900) / 10:+.2f} pp [")
 
 
 def test_an_open_drop_names_the_rows_and_can_be_told_to_fail():
@@ -157,3 +157,4 @@ def test_numbers_are_shown_with_what_they_need():
         "not measured",
     ]
     assert shown(0.5) == "0.5000"
+    assert [signed(value) for value in (0.5, -0.5, 0.0)] == ["+0.5000", "-0.5000", "+0.0000"]

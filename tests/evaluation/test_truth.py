@@ -108,3 +108,14 @@ def test_no_rows_and_a_task_without_meaning_are_undecided():
         score("regression", np.array([]), {"value": np.array([])})
     with pytest.raises(UndecidedError, match="cannot be evaluated"):
         score("tensors", np.array([1.0]), {"y": np.array([1.0])})
+
+
+def test_models_with_different_labels_meet_among_the_labels_of_both():
+    answers = {"label_index": np.array([1, 0]), "probabilities": np.array([[0.3, 0.7], [0.6, 0.4]])}
+
+    scored = score(
+        "classification", text_column(["cat", "fox"]), answers, ("dog", "cat"), among=("cat", "dog", "fox")
+    )
+
+    assert (scored.truth.tolist(), scored.answer.tolist(), scored.classes) == ([0, 2], [0, 1], 3)
+    assert scored.probabilities.tolist() == [[0.7, 0.3, 0.0], [0.4, 0.6, 0.0]]

@@ -45,12 +45,17 @@ class Gate:
     warn: bool = False
 
     @property
-    def name(self) -> str:
+    def bound(self) -> str:
+        """The limit for people: `>= 0.9`, `max_drop 1pp`, `superiority`."""
         if self.limit == "min":
-            return f"{self.metric} >= {self.shown}"
+            return f">= {self.shown}"
         if self.limit == "max":
-            return f"{self.metric} <= {self.shown}"
-        return f"{self.metric} {self.limit} {self.shown}".rstrip()
+            return f"<= {self.shown}"
+        return f"{self.limit} {self.shown}".rstrip()
+
+    @property
+    def name(self) -> str:
+        return f"{self.metric} {self.bound}"
 
     @property
     def needs_baseline(self) -> bool:

@@ -94,10 +94,10 @@ def _judge(
 def _without_baseline(gate: Gate, defaults: Defaults) -> Judged:
     verdict = Verdict.ERROR if defaults.on_missing == "error" else Verdict.UNDECIDED
     check = Check(
-        name=gate.name,
+        name=gate.metric,
         verdict=verdict,
         measured="",
-        threshold=_threshold(gate),
+        threshold=gate.bound,
         message=NO_BASELINE,
         group="gates",
         skipped=NO_BASELINE if defaults.on_missing == "skip" else "",
@@ -114,7 +114,7 @@ def _absolute(gate: Gate, measurement: Measurement | None) -> Judged:
         met = value >= gate.threshold if gate.limit == "min" else value <= gate.threshold
         verdict = Verdict.PASS if met else Verdict.FAIL
         measured, message = shown(value, measurement.lower, measurement.upper), ""
-    check = Check(gate.name, verdict, measured, _threshold(gate), message, "gates")
+    check = Check(gate.metric, verdict, measured, gate.bound, message, "gates")
     numbers = {
         "value": finite(measurement.value if measurement else math.nan),
         "lower": finite(measurement.lower if measurement else math.nan),
@@ -135,7 +135,7 @@ def _paired(gate: Gate, comparison: Comparison | None, defaults: Defaults) -> Ju
     if verdict is Verdict.UNDECIDED and not message:
         message = _too_few(outcome, comparison.rows)
         verdict = {"fail": Verdict.FAIL, "error": Verdict.ERROR}.get(defaults.on_inconclusive, verdict)
-    check = Check(gate.name, verdict, _shown_gain(gate, outcome), _threshold(gate), message, "gates")
+    check = Check(gate.metric, verdict, _shown_gain(gate, outcome), gate.bound, message, "gates")
     numbers = {
         "value": finite(difference.candidate),
         "baseline": finite(difference.baseline),
@@ -155,23 +155,18 @@ def _too_few(outcome: Outcome, rows: int) -> str:
     return f"{rows:,} rows cannot tell, since the difference lies at the limit itself"
 
 
-def _threshold(gate: Gate) -> str:
-    if gate.limit == "min":
-        return f">= {gate.shown}"
-    if gate.limit == "max":
-        return f"<= {gate.shown}"
-    return "better than the baseline" if gate.limit == "superiority" else f"{gate.limit} {gate.shown}"
-
-
 def _shown_gain(gate: Gate, outcome: Outcome) -> str:
     if math.isnan(outcome.gain):
         return ""
-    scale, unit = (100.0, " pp") if METRICS[gate.metric].unit == "share" else (1.0, "")
     # Shown in the metric's own direction, so that a rising loss reads as a rise.
     sign = -1.0 if METRICS[gate.metric].higher_is_better is False else 1.0
-    ends = sorted((sign * scale * outcome.lower, sign * scale * outcome.upper))
-    text = f"{sign * scale * outcome.gain:+.4g}{unit}"
-    return text if math.isnan(ends[0]) else f"{text} [{ends[0]:+.4g}, {ends[1]:+.4g}]"
+    ends = sorted((sign * outcome.lower, sign * outcome.upper))
+    if METRICS[gate.metric].unit == "share":
+        text, low, high = (f"{100 * value:+.2f}" for value in (sign * outcome.gain, *ends))
+        text += " pp"
+    else:
+        text, low, high = (signed(value) for value in (sign * outcome.gain, *ends))
+    return text if math.isnan(outcome.lower) else f"{text} [{low}, {high}]"
 
 
 def shown(value: float, lower: float = math.nan, upper: float = math.nan) -> str:
@@ -187,6 +182,11 @@ def number(value: float) -> str:
     if value == 0 or 0.001 <= abs(value) < 1e12:
         return f"{value:.4f}" if abs(value) < 100 else f"{value:,.1f}"
     return f"{value:.4g}"
+
+
+def signed(value: float) -> str:
+    """A difference as tables show it."""
+    return number(value) if math.isnan(value) else ("-" if value < 0 else "+") + number(abs(value))
 
 
 def finite(value: float) -> float | None:

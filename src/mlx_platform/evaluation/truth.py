@@ -16,7 +16,13 @@ _LABELS_SHOWN = 12
 
 
 def score(
-    task: str, truth: Array, answers: Columns, labels: Sequence[str] = (), *, column: str = "label"
+    task: str,
+    truth: Array,
+    answers: Columns,
+    labels: Sequence[str] = (),
+    *,
+    among: Sequence[str] = (),
+    column: str = "label",
 ) -> Scored:
     """Put answers beside the truth.
 
@@ -26,6 +32,8 @@ def score(
         answers: what the model said: `label` [rows] or `label_index` [rows], and `probabilities`
             [rows, classes] where there are any; or `value` [rows].
         labels: the labels in the order of the model's classes; those of the probabilities' columns.
+        among: all labels that a truth may have, where that is more than the model knows; the codes are
+            theirs. Two models with different labels are compared among the labels of both.
         column: the name of the truth column, for messages.
 
     Raises:
@@ -41,22 +49,39 @@ def score(
             f"A model for {task} cannot be evaluated: its outputs have no meaning to compare with a truth.",
             hint='Declare task = "classification" or "regression" in its model.toml and register it again.',
         )
-    probabilities = answers.get("probabilities")
-    labels = tuple(labels) or _numbered(probabilities)
-    codes = label_codes(truth, labels, column)
-    return Classified(codes, _answered_codes(answers, labels), _matrix(probabilities), len(labels))
+    labels = model_labels(answers, labels)
+    among = tuple(among) or labels
+    codes = label_codes(truth, among, column)
+    place = np.array([among.index(label) for label in labels], dtype=np.int64)
+    return Classified(
+        truth=codes,
+        answer=place[_answered_codes(answers, labels)],
+        probabilities=_placed(answers.get("probabilities"), place, len(among)),
+        classes=len(among),
+    )
 
 
-def _numbered(probabilities: Array | None) -> tuple[str, ...]:
-    if probabilities is None:
+def model_labels(answers: Columns, labels: Sequence[str] = ()) -> tuple[str, ...]:
+    """The labels of a model's classes; their numbers when it declares none.
+
+    Raises:
+        UsageError: it declares none, and its answers do not tell how many classes there are.
+    """
+    if labels:
+        return tuple(labels)
+    if "probabilities" not in answers:
         raise UsageError(
             "The model declares no labels.", hint="List them as labels = [...] in its model.toml."
         )
-    return tuple(str(index) for index in range(probabilities.shape[1]))
+    return tuple(str(index) for index in range(answers["probabilities"].shape[1]))
 
 
-def _matrix(probabilities: Array | None) -> Floats | None:
-    return None if probabilities is None else probabilities.astype(np.float64)
+def _placed(probabilities: Array | None, place: Codes, classes: int) -> Floats | None:
+    if probabilities is None:
+        return None
+    placed = np.zeros((len(probabilities), classes))
+    placed[:, place] = probabilities
+    return placed
 
 
 def _answered_codes(answers: Columns, labels: Sequence[str]) -> Codes:

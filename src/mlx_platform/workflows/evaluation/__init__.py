@@ -1,0 +1,1 @@
+"""What `mlx eval` is made of."""

@@ -1,0 +1,111 @@
+"""The labelled rows of an evaluation, and a model's answers to them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlx_platform.core.errors import IntegrityError
+from mlx_platform.core.settings import EvaluationSettings
+from mlx_platform.core.tensors import Array, Columns, row_count
+from mlx_platform.core.text import plural, printable
+from mlx_platform.evaluation.gates import DatasetRules
+from mlx_platform.evaluation.truth import model_labels
+from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.subject import Subject, open_model
+
+if TYPE_CHECKING:
+    from mlx_platform.inference.dataset import Dataset
+
+_CHUNK = 1024  # rows between two signs of progress
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the model gets, what is true, and what a row is called; `warnings` are about the data."""
+
+    dataset: "Dataset"
+    label: str
+    features: Columns
+    truth: Array
+    ids: Sequence[object]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A model's answer columns, and the labels of its classes (empty for regression)."""
+
+    columns: dict[str, Array]
+    labels: tuple[str, ...]
+
+
+def labelled_rows(
+    dataset: "Dataset",
+    rules: DatasetRules,
+    settings: EvaluationSettings,
+    *,
+    label: str | None,
+    inputs: Sequence[str],
+) -> Rows:
+    """Tell inputs from label, id and weight.
+
+    Args:
+        dataset: the file.
+        rules: what the gate file says about it, before the settings.
+        settings: the usual names.
+        label: the column of the truth, before both.
+        inputs: columns that the model takes by name; they are inputs whatever they are called.
+
+    Raises:
+        UsageError: there is no such column.
+        IntegrityError: it is not the file that the gate file names.
+    """
+    if rules.sha256 and rules.sha256.lower() != dataset.fingerprint:
+        raise IntegrityError(
+            f"{dataset.path} is not the data that the gate file names: its SHA-256 is {dataset.fingerprint}.",
+            hint="Evaluate on that file, or change dataset.sha256.",
+        )
+    label = label or rules.label or settings.label
+    truth = dataset.column(label)
+    named = rules.id or settings.id
+    id_column = named or next((name for name in ("id", "path") if name in dataset.columns), "")
+    weight = settings.weight or "weight"
+    features = dataset.features(
+        label=label,
+        id=None if id_column in inputs else id_column,
+        weight=None if weight in inputs else weight,
+    )
+    ids = dataset.column(id_column).tolist() if id_column else range(dataset.rows)
+    warnings = []
+    if len(set(map(str, ids))) < len(ids):
+        repeated = len(ids) - len(set(map(str, ids)))
+        warnings.append(f"{plural(repeated, 'row')} repeat an id of the column {printable(id_column)!r}.")
+    if settings.weight and settings.weight in dataset.columns:
+        warnings.append(f"The column {printable(weight)!r} is no input; every row counts the same.")
+    return Rows(dataset, label, features, truth, ids, tuple(warnings))
+
+
+def answer(context: Context, subject: Subject, features: Columns) -> Answered:
+    """Load the subject and let it answer all rows, with progress.
+
+    Raises:
+        UsageError: names the column and the row that the model cannot take.
+    """
+    from mlx_platform.inference.steps.step import CellError
+
+    model = open_model(context, subject)
+    total = row_count(features)
+    parts: list[dict[str, Array]] = []
+    with context.progress.stage(f"answering with {subject.ref}", total) as advance:
+        for start in range(0, total, _CHUNK):
+            chunk = {name: column[start : start + _CHUNK] for name, column in features.items()}
+            try:
+                parts.append(model.predict(chunk).columns)
+            except CellError as error:
+                raise error.moved(start) from error
+            advance(row_count(chunk))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    labels = model_labels(columns, model.labels) if model.spec.task == "classification" else ()
+    return Answered(columns, labels)
