@@ -53,7 +53,12 @@ def golden_line(case: GoldenCase) -> bytes:
 
 
 def make_case(
-    inputs: dict[str, Array], outputs: dict[str, Array], *, rtol: float, atol: float, generated: bool
+    inputs: dict[str, Array],
+    outputs: dict[str, Array],
+    *,
+    rtol: float,
+    atol: float,
+    generated: bool = False,
 ) -> GoldenCase:
     """A case from arrays."""
     return GoldenCase(

@@ -11,8 +11,11 @@ from mlx_platform.core.text import plural, printable
 
 INPUT = "x"
 _MAX_ENTRIES = 10_000
-# Classes of the libraries that a scikit-learn model is made of; functions and everything else stay out.
-_TRUSTED = re.compile(r"(sklearn|numpy|scipy)(\.[a-z_]\w*)*\._?[A-Z]\w*")
+# Besides what skops itself trusts of scikit-learn, NumPy and SciPy: further classes of scikit-learn, such as
+# the optimizer inside a fitted network. No functions, no vendored or test code.
+_TRUSTED = re.compile(
+    r"sklearn(?!\.(?:.+\.)?(?:externals|tests|_testing|datasets)\.)(\.[a-z_]\w*)*\._?[A-Z]\w*"
+)
 
 
 @dataclass(frozen=True, slots=True)

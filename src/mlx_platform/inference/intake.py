@@ -100,14 +100,12 @@ def copy_plain(source: Path, target: Path, *, cap: int, links: bool = False) -> 
         raise NotFoundError(f"There is no file {shown}.") from error
     except OSError as error:
         raise UsageError(f"{shown} is a link or cannot be read: {error.strerror}.") from error
+    try:
+        _check_plain(os.fstat(handle), shown, cap=cap, links=links)
+    except UsageError:
+        os.close(handle)
+        raise
     with os.fdopen(handle, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{shown} is no regular file.")
-        if status.st_nlink > 1 and not links:
-            raise UsageError(f"{shown} is a hard link, which a package cannot hold.", hint="Copy the file.")
-        if status.st_size > cap:
-            raise UsageError(f"{shown} has {status.st_size:,} bytes, more than {cap:,}.")
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         size = 0
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
@@ -117,6 +115,15 @@ def copy_plain(source: Path, target: Path, *, cap: int, links: bool = False) -> 
                     raise UsageError(f"{shown} grows while it is read.")
                 copy.write(chunk)
     return size
+
+
+def _check_plain(status: os.stat_result, shown: str, *, cap: int, links: bool) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{shown} is no regular file.")
+    if status.st_nlink > 1 and not links:
+        raise UsageError(f"{shown} is a hard link, which a package cannot hold.", hint="Copy the file.")
+    if status.st_size > cap:
+        raise UsageError(f"{shown} has {status.st_size:,} bytes, more than {cap:,}.")
 
 
 def copy_external(names: Iterable[str], source: Path, out: Path, *, cap: int) -> None:

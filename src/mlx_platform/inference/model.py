@@ -163,21 +163,25 @@ def _check_signature(spec: ModelSpec, session: Session) -> None:
         real = {tensor.name: tensor for tensor in found}
         for tensor in declared:
             match = real.get(tensor.name)
-            if match is None or match.datatype != tensor.datatype or not _fits(tensor, match):
+            if match is None or not _fits(tensor, match, is_input=noun == "input"):
+                has = printable(str(match) if match else ", ".join(real), 200)
                 raise UsageError(
-                    f"model.toml declares the {noun} {printable(str(tensor), 128)}, the network does not: "
-                    + (f"it has {printable(str(match), 128)}." if match else f"it has {', '.join(real)}.")
+                    f"model.toml declares the {noun} {printable(str(tensor), 128)}, the network has {has}."
                 )
     missing = {tensor.name for tensor in session.inputs} - {tensor.name for tensor in spec.inputs}
     if missing:
-        raise UsageError(
-            f"model.toml does not declare the input {printable(min(missing), 128)!r} of the network."
+        raise UsageError(f"model.toml does not declare the input {printable(min(missing), 128)!r}.")
+
+
+def _fits(declared: TensorSpec, found: TensorSpec, *, is_input: bool) -> bool:
+    # ONNX Runtime infers dimensions of outputs that their file leaves open, but never those of inputs.
+    return (
+        declared.datatype == found.datatype
+        and len(declared.shape) == len(found.shape)
+        and all(
+            want == have or have is None or (want is None and not is_input)
+            for want, have in zip(declared.shape, found.shape, strict=True)
         )
-
-
-def _fits(declared: TensorSpec, found: TensorSpec) -> bool:
-    return len(declared.shape) == len(found.shape) and all(
-        want == have or have is None for want, have in zip(declared.shape, found.shape, strict=True)
     )
 
 

@@ -79,6 +79,8 @@ class Pipeline:
         if spec.name in rows and (len(rows) == 1 or rows[spec.name].ndim > 1):
             return {spec.name: rows[spec.name]}
         names = tuple(rows)
+        if len(names) == 1 and len(spec.shape) == rows[names[0]].ndim == 2:
+            return {spec.name: rows[names[0]]}  # a column of lists
         width = spec.shape[1] if len(spec.shape) == 2 else 1
         if width is not None and len(names) != width:
             raise UsageError(

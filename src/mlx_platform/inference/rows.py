@@ -164,7 +164,9 @@ def _cells(cells: list[Any], spec: TensorSpec, name: str) -> Array:
     try:
         return np.array(level, dtype=_leaf_type(spec, level)).reshape(dims)
     except OverflowError as error:
-        raise UsageError(f"Column {printable(name, 128)!r} holds a number that is too large.") from error
+        raise UsageError(
+            f"Column {printable(name, 128)!r} holds a number that does not fit into {spec.datatype}."
+        ) from error
 
 
 def _leaf_type(spec: TensorSpec, level: list[Any]) -> Any:

@@ -90,7 +90,7 @@ class Session:
         if not path.is_file():
             raise NotFoundError(f"There is no model {path}.")
         self.device = _choose(device, ort.get_available_providers())
-        self.threads = threads or max(1, (os.cpu_count() or 2) // 2)
+        self.threads = threads or max(1, _cores() // 2)
         try:
             self._session = ort.InferenceSession(
                 str(path), _session_options(ort, self.threads), providers=_provider_list(self.device)
@@ -172,6 +172,11 @@ def open_session(path: Path, *, device: str = "auto", threads: int = 0) -> Sessi
         UnavailableError: the device did not come up.
     """
     return Session(path, device=device, threads=threads)
+
+
+def _cores() -> int:
+    # A container may be given fewer cores than the machine has.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _choose(device: str, available: list[str]) -> str:
