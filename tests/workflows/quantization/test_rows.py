@@ -1,0 +1,133 @@
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.settings import EvaluationSettings
+from mlx_platform.inference.build import build_package
+from mlx_platform.inference.model import Model
+from mlx_platform.workflows.quantization.rows import MOST_ROWS, Calibration, feeds, read_rows
+
+SETTINGS = EvaluationSettings()
+
+
+def read(calibration: Path, data: Path, **options):
+    return read_rows(SETTINGS, calibration, data, options.pop("label", None), options.pop("taken", ()))
+
+
+def test_features_are_what_is_left_without_label_id_and_weight(write_rows) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    extra = {"id": np.arange(100), "weight": np.ones(100)}
+    found = read(
+        write_rows("c.parquet", rows[:100], **extra),
+        write_rows("d.parquet", rows[100:], np.arange(100) % 2, **extra),
+    )
+
+    assert set(found.calibration.columns) == set(found.judged) == {"f0", "f1", "f2"}
+    assert found.truth.tolist() == [0, 1] * 50
+    assert found.warnings == ()
+
+
+def test_a_column_that_the_model_takes_by_name_stays(write_rows) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 1))
+    calibration = write_rows("c.parquet", rows[:100], weight=np.ones(100))
+    data = write_rows("d.parquet", rows[100:], np.arange(100), weight=np.zeros(100))
+
+    assert "weight" in read(calibration, data, taken=("f0", "weight")).judged
+
+
+def test_many_rows_are_thinned_evenly(write_rows) -> None:
+    many = np.arange(2 * MOST_ROWS + 1.0).reshape(-1, 1)
+    found = read(write_rows("c.parquet", many), write_rows("d.parquet", many[:50] + 0.5, np.arange(50)))
+
+    kept = found.calibration
+    assert kept.rows == MOST_ROWS
+    assert (kept.columns["f0"][0], kept.columns["f0"][-1]) == (0, 2 * MOST_ROWS)
+    assert kept.rows_in_file == len(many)
+    assert kept.name(999) == f"row {2 * MOST_ROWS} of {kept.path}"
+
+
+def test_rows_that_judge_and_calibrate_are_refused(write_rows) -> None:
+    rows = np.random.default_rng(0).normal(size=(300, 2))
+    calibration = write_rows("c.parquet", rows[:200])
+    data = write_rows("d.parquet", rows[180:], np.arange(120))
+
+    with pytest.raises(UsageError, match=r"20 of the 120 rows in .*d.parquet are calibration rows too"):
+        read(calibration, data)
+
+
+def test_a_few_such_rows_are_a_warning(write_rows) -> None:
+    rows = np.random.default_rng(0).normal(size=(300, 2))
+    found = read(write_rows("c.parquet", rows[:200]), write_rows("d.parquet", rows[199:], np.arange(101)))
+
+    assert found.warnings == (f"1 of the rows in {found.path} are calibration rows too.",)
+
+
+@pytest.mark.parametrize("side", ["c", "d"])
+def test_a_bad_number_is_named_by_file_column_and_row(write_rows, side: str) -> None:
+    rows = {"c": np.ones((120, 2)), "d": np.zeros((120, 2))}
+    rows[side][17, 1] = np.nan
+    paths = [write_rows("c.parquet", rows["c"]), write_rows("d.parquet", rows["d"], np.arange(120))]
+
+    with pytest.raises(UsageError, match=rf"{side}.parquet: column 'f1' holds NaN in row 17"):
+        read(*paths)
+
+
+def test_a_missing_label_column_is_named(write_rows) -> None:
+    path = write_rows("c.parquet", np.ones((10, 2)))
+
+    with pytest.raises(UsageError, match="no column 'target'"):
+        read(path, path, label="target")
+
+
+def test_a_missing_file_is_not_found(write_rows, tmp_path: Path) -> None:
+    path = write_rows("c.parquet", np.ones((10, 2)), np.arange(10))
+
+    with pytest.raises(NotFoundError):
+        read(tmp_path / "absent.parquet", path)
+
+
+def model_of(tmp_path: Path, shape: list) -> Model:
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"], "same")],
+        "graph",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)],
+    )
+    path = tmp_path / "same.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return Model.load(build_package(path, tmp_path / "package").package)
+
+
+def calibration_of(rows: int, columns: int) -> Calibration:
+    values = np.arange(rows * columns, dtype=np.float64).reshape(rows, columns)
+    names = {f"f{index}": values[:, index] for index in range(columns)}
+    return Calibration(names, np.arange(rows) * 10, Path("c.parquet"), rows * 10)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [(["n", 3], [32, 32, 6]), (["n", "k"], [1] * 70), ([20, 3], [20] * 4)],
+    ids=["free rows", "free length", "fixed rows"],
+)
+def test_rows_come_as_production_would_send_them(tmp_path: Path, shape: list, sizes: list[int]) -> None:
+    batches = [batch["x"] for batch in feeds(model_of(tmp_path, shape), calibration_of(70, 3))]
+
+    assert [len(batch) for batch in batches] == sizes
+    every = np.concatenate(batches)
+    assert every[:70, 0].tolist() == [3.0 * row for row in range(70)]
+    assert (every[70:] == every[69]).all()
+
+
+def test_a_cell_that_the_model_cannot_take_is_named_by_its_row_in_the_file(tmp_path: Path) -> None:
+    calibration = calibration_of(70, 3)
+    columns = dict(calibration.columns)
+    columns["f1"] = columns["f1"].astype(object)
+    columns["f1"][40] = "high"
+    bad = Calibration(columns, calibration.numbers, calibration.path, 700)
+
+    with pytest.raises(UsageError, match=r"c.parquet: .*'f1', row 400"):
+        list(feeds(model_of(tmp_path, ["n", 3]), bad))
