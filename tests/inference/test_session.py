@@ -122,6 +122,18 @@ def test_a_run_in_time_is_left_alone_and_many_share_one_watchdog(matmul_onnx):
     assert threading.active_count() <= before + 1
 
 
+def test_a_watchdog_without_work_ends_and_comes_back(matmul_onnx, monkeypatch):
+    monkeypatch.setattr("mlx_platform.inference.session._IDLE", 0.01)
+    session = open_session(matmul_onnx)
+    others = set(threading.enumerate())
+
+    for _ in range(2):
+        session.run(ONE, timeout=0.01)
+        for thread in set(threading.enumerate()) - others:
+            thread.join(20)
+            assert not thread.is_alive()
+
+
 @pytest.mark.parametrize(
     "feeds",
     [

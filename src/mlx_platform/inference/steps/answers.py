@@ -54,7 +54,7 @@ class LabelsStep(Step):
         return batch | {
             "label": names[best],
             "label_index": best,
-            "confidence": np.take_along_axis(probabilities, best[:, np.newaxis], axis=1)[:, 0],
+            "confidence": probabilities.max(axis=1),
             "probabilities": probabilities,
         }
 

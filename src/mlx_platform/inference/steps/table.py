@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -53,28 +53,31 @@ def as_type(numbers: Array, spec: TensorSpec, name: str) -> Array:
     Raises:
         CellError: NaN, infinity, out of range, or a fraction for an integer input.
     """
-    kind = numbers.dtype.kind
-    if kind == "f" and not np.isfinite(numbers).all():
-        row = int(np.argwhere(~np.isfinite(numbers))[0][0])
-        raise CellError(name, row, "a value is missing, NaN or infinite")
     target = spec.numpy_type
-    if numbers.dtype == target:
-        return numbers
-    if target.kind == "b":
-        raise UsageError(f"Column {printable(name, 128)!r} holds numbers; {spec.name!r} takes true or false.")
     if target.kind == "f":
         with np.errstate(over="ignore"):
-            cast = numbers.astype(target)
-        bad = ~np.isfinite(cast)
-    else:
-        with np.errstate(invalid="ignore", over="ignore"):
-            cast = numbers.astype(target)
-        info = np.iinfo(target)
-        bad = (cast != numbers) | (numbers < info.min) | (numbers > info.max)
-    if bad.any():
-        place = tuple(np.argwhere(bad)[0])
-        raise CellError(name, int(place[0]), f"{numbers[place]} does not fit into {spec.datatype}")
-    return cast
+            cast = numbers.astype(target, copy=False)
+        # One look at the result finds what came in as NaN or infinity, and what the cast made so.
+        return cast if np.isfinite(cast).all() else _refuse(numbers, ~np.isfinite(cast), spec, name)
+    if target.kind == "b":
+        if numbers.dtype.kind == "b":
+            return numbers
+        raise UsageError(f"Column {printable(name, 128)!r} holds numbers; {spec.name!r} takes true or false.")
+    if numbers.dtype == target:
+        return numbers
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = numbers.astype(target)
+    info = np.iinfo(target)
+    bad = (cast != numbers) | (numbers < info.min) | (numbers > info.max)
+    return _refuse(numbers, bad, spec, name) if bad.any() else cast
+
+
+def _refuse(numbers: Array, bad: Array, spec: TensorSpec, name: str) -> NoReturn:
+    place = tuple(np.argwhere(bad)[0])
+    value = numbers[place]
+    if np.isfinite(value):
+        raise CellError(name, int(place[0]), f"{value} does not fit into {spec.datatype}")
+    raise CellError(name, int(place[0]), "a value is missing, NaN or infinite")
 
 
 def stack(columns: list[Array], names: tuple[str, ...], spec: TensorSpec) -> Array:
