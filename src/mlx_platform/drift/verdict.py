@@ -6,18 +6,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
-import numpy as np
-
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import DriftSettings
 from mlx_platform.core.statistics import benjamini_hochberg
 from mlx_platform.core.verdict import Verdict
-from mlx_platform.drift import scores
 from mlx_platform.drift.counts import Counts
 from mlx_platform.drift.decide import ALPHA, Decision, decide
 from mlx_platform.drift.feature import FeatureProfile, Kind, Role
+from mlx_platform.drift.measure import Scores, measure
 from mlx_platform.drift.profile import Profile
-from mlx_platform.drift.table import BINS, MISSING, Table, largest, make_table, tabulate
+from mlx_platform.drift.table import BINS, largest
 from mlx_platform.drift.tally import Tally
 
 FALSE_DISCOVERIES = 0.01
@@ -33,32 +31,6 @@ class Level(StrEnum):
     DRIFT = "drift"
     INSUFFICIENT = "insufficient_data"
     ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What a bin adds to PSI, and its raw shares on both sides."""
-
-    label: str
-    baseline: float
-    window: float
-    psi: float
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """Distances over one table, missing rows a bin of it; `psi_present` leaves them out."""
-
-    psi: float
-    psi_present: float
-    psi_missing: float
-    kl: float
-    kl_reverse: float
-    js_distance: float
-    ks: float | None
-    wasserstein: float | None
-    bins: int
-    contributions: tuple[Contribution, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,70 +210,6 @@ def _level(adjusted: float, settings: DriftSettings) -> Level:
     if adjusted >= settings.drift:
         return Level.DRIFT
     return Level.WARN if adjusted >= settings.warn else Level.OK
-
-
-def measure(feature: FeatureProfile, window: Tally) -> Scores:
-    """All distances of a feature at its own resolution."""
-    present = tabulate(feature, window)
-    missing = (feature.tally.missing_rows, window.missing_rows)
-    table = present.with_missing(*missing) if any(missing) else present
-    p, q = scores.shares(table.baseline, table.window)
-    comparable = feature.tally.present > 0 and window.present > 0
-    ordered = comparable and feature.kind in {"numeric", "discrete", "constant"}
-    return Scores(
-        psi=scores.psi(p, q),
-        psi_present=_psi_of(present) if comparable else 0.0,
-        psi_missing=_psi_of(_missing_table(feature, window)),
-        kl=scores.kl(p, q),
-        kl_reverse=scores.kl(q, p),
-        js_distance=scores.js_distance(p, q),
-        ks=scores.ks_distance(feature.tally.bins, window.bins) if ordered else None,
-        wasserstein=_wasserstein(feature, window) if ordered else None,
-        bins=table.bins,
-        contributions=_contributions(table),
-    )
-
-
-def _psi_of(table: Table) -> float:
-    return scores.psi(*scores.shares(table.baseline, table.window))
-
-
-def _missing_table(feature: FeatureProfile, window: Tally) -> Table:
-    baseline = np.asarray([feature.tally.present, feature.tally.missing_rows])
-    return make_table(("present", MISSING), baseline, np.asarray([window.present, window.missing_rows]))
-
-
-def _contributions(table: Table) -> tuple[Contribution, ...]:
-    n, m = table.rows
-    parts = scores.contributions(*scores.shares(table.baseline, table.window))
-    sides = zip(table.labels, table.baseline.tolist(), table.window.tolist(), parts.tolist(), strict=True)
-    return tuple(Contribution(label, a / n, b / m, part) for label, a, b, part in sides)
-
-
-def _wasserstein(feature: FeatureProfile, window: Tally) -> float | None:
-    """In units of the baseline's spread, read off the fine bins."""
-    sides = [_staircase(feature, tally) for tally in (feature.tally, window)]
-    if sides[0] is None or sides[1] is None:
-        return None
-    return scores.wasserstein(sides[0], sides[1]) / feature.scale
-
-
-def _staircase(feature: FeatureProfile, tally: Tally) -> scores.Staircase | None:
-    if tally.minimum is None or tally.maximum is None:
-        return None
-    low, high = float(tally.minimum), float(tally.maximum)
-    cumulated = np.cumsum(tally.bins) / tally.bins.sum()
-    if feature.kind == "numeric":
-        inner = feature.edges.astype(np.float64)
-        inside = (inner > low) & (inner < high)
-        knots = np.concatenate([[low], inner[inside], [high]])
-        return scores.Staircase(knots, np.concatenate([[0.0], cumulated[:-1][inside], [1.0]]), steps=False)
-    known = np.asarray(feature.values, dtype=np.float64)
-    middles = (known[1:] + known[:-1]) / 2
-    places = np.empty(2 * len(known) + 1)
-    places[1::2] = known
-    places[0::2] = np.concatenate([[min(low, known[0])], middles, [max(high, known[-1])]])
-    return scores.Staircase(places, cumulated, steps=True)
 
 
 def overall(found: Sequence[FeatureDrift], settings: DriftSettings, *, fail_on: FailOn = "drift") -> Verdict:
