@@ -13,10 +13,12 @@ The rooms, each importing only what stands below it:
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlx_platform.core.version import VERSION
+
 if TYPE_CHECKING:
     from mlx_platform.inference.model import Model
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["__version__", "load"]
 
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from mlx_platform import __version__
 from mlx_platform.cli import quality, registry, release, service
 from mlx_platform.cli.output import error_document, print_error, print_line, to_json
 from mlx_platform.core.errors import MlxError, UsageError
+from mlx_platform.core.version import VERSION
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -35,7 +35,7 @@ def create_app() -> typer.Typer:
 
 def _print_version(*, wanted: bool) -> None:
     if wanted:
-        print_line(f"mlx {__version__}")
+        print_line(f"mlx {VERSION}")
         raise typer.Exit
 
 

@@ -18,6 +18,7 @@ _STYLES = {
     Verdict.ERROR: "magenta",
 }
 _BARS = "▁▂▃▄▅▆▇█"
+_MOST_CHECKS = 12  # a terminal page stays short; those that did not pass come first
 
 
 def draw_page(console: Console, result: Result) -> None:
@@ -102,10 +103,16 @@ def _mark(share: float) -> str:
     return _BARS[min(len(_BARS) - 1, int(share * len(_BARS)))]
 
 
-def _checks(checks: tuple[Check, ...]) -> RichTable:
+def _checks(checks: tuple[Check, ...]) -> RenderableType:
     table = _table(("check", "verdict", "measured", "threshold", ""))
-    for check in checks:
+    ranked = (
+        sorted(checks, key=lambda check: check.verdict is Verdict.PASS)
+        if len(checks) > _MOST_CHECKS
+        else checks
+    )
+    for check in ranked[:_MOST_CHECKS]:
         verdict: str | Verdict = "skipped" if check.skipped else check.verdict
         cells = (check.name, verdict, check.measured, check.threshold, check.skipped or check.message)
         table.add_row(*(_cell(cell) for cell in cells))
-    return table
+    rest = len(checks) - _MOST_CHECKS
+    return Group(table, RichText(f" and {rest} more; --report and --json have all")) if rest > 0 else table

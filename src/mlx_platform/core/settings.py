@@ -26,7 +26,7 @@ class Table(BaseModel):
 
 
 class RegistrySettings(Table):
-    """`uri` is anything MLflow takes as a tracking URI; a relative SQLite path belongs to the file's folder."""
+    """`uri` is any MLflow tracking URI; a relative SQLite path belongs to the file's folder."""
 
     uri: str = "sqlite:///mlx.db"
     artifacts: str = "mlx-artifacts"

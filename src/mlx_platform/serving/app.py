@@ -5,30 +5,31 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from mlx_platform import __version__
 from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.version import VERSION
 from mlx_platform.serving import protocol_v2
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exchange import ARM, Exchange
 from mlx_platform.serving.http_exchange import (
     ClientGoneError,
-    Header,
     Receive,
     Request,
     RequestIds,
     Response,
     Scope,
-    Send,
     check_content_type,
     decode_body,
     error_response,
+    header_lines,
     json_response,
     read_body,
 )
-from mlx_platform.serving.http_protocol import DISCONNECT_HOOK
+from mlx_platform.serving.http_protocol import DISCONNECT_HOOK, RESPOND
 from mlx_platform.serving.page import describe_routes
 from mlx_platform.serving.predict_body import parse_predict, render_predict
 from mlx_platform.serving.refusal import Refusal, draining, malformed, not_ready
@@ -59,12 +60,14 @@ class App:
             "digest": model.digest,
             "arm": ARM,
         }
-        self._identity: list[Header] = [
-            (b"x-mlx-model", quote(model.name, safe=" !#$&'()*+,/:;=?@[]~").encode()),
-            (b"x-mlx-version", quote(model.version).encode()),
-            (b"x-mlx-digest", model.digest.encode()),
-            (b"x-mlx-arm", ARM.encode()),
-        ]
+        self._identity = header_lines(
+            (
+                (b"x-mlx-model", quote(model.name, safe=" !#$&'()*+,/:;=?@[]~").encode()),
+                (b"x-mlx-version", quote(model.version).encode()),
+                (b"x-mlx-digest", model.digest.encode()),
+                (b"x-mlx-arm", ARM.encode()),
+            )
+        )
         self._handlers: dict[str, Handler] = {
             "/": self._page,
             "/openapi.json": self._openapi,
@@ -80,7 +83,7 @@ class App:
             f"{VERSION}/infer": self._infer,
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, _send: Any) -> None:
         """Answer one request; whatever goes wrong, the client gets an error object."""
         started = time.monotonic()
         headers = dict(scope["headers"])
@@ -90,7 +93,7 @@ class App:
             # Also where nothing is done with it: a body that stays unread would hold up the next request.
             request.body = await read_body(receive)
             route = check_method(match, request.method)
-            request.parameters = dict(route.parameters)
+            request.parameters = route.parameters
             response = await self._handlers[route.template](request)
         except (ClientGoneError, _AbandonedError):
             return
@@ -103,22 +106,20 @@ class App:
             response = error_response(
                 Refusal(500, "The server failed to answer: this is a fault of its own.")
             )
-        await self._send(request, response, send)
+        self._send(request, response)
         template = match.template if match is not None else OTHER
         self._metrics.observe_request(template, response.status, time.monotonic() - started)
 
-    async def _send(self, request: Request, response: Response, send: Send) -> None:
-        headers = [
-            (b"content-type", response.content_type),
-            (b"content-length", b"%d" % len(response.body)),
-            (b"x-request-id", request.id.encode()),
-            *self._identity,
-            *response.headers,
-        ]
-        if self._engine.draining:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        await send({"type": "http.response.body", "body": response.body})
+    def _send(self, request: Request, response: Response) -> None:
+        head = b"content-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b" % (
+            response.content_type,
+            len(response.body),
+            request.id.encode(),
+            self._identity,
+            header_lines(response.headers) if response.headers else b"",
+        )
+        respond = request.scope[RESPOND]
+        respond(response.status, head, response.body, close=self._engine.draining)
 
     async def _page(self, request: Request) -> Response:
         host = request.headers.get(b"host", b"localhost").decode("latin-1")
@@ -129,7 +130,7 @@ class App:
         return Response(_OPENAPI.read_bytes())
 
     async def _server(self, _request: Request) -> Response:
-        return json_response({"name": "mlx", "version": __version__, "extensions": protocol_v2.EXTENSIONS})
+        return json_response({"name": "mlx", "version": VERSION, "extensions": protocol_v2.EXTENSIONS})
 
     async def _live(self, _request: Request) -> Response:
         return json_response({"live": True})
@@ -157,38 +158,35 @@ class App:
 
     async def _infer(self, request: Request) -> Response:
         self._check_model(request)
-        exchange = self._open(request, "infer")
-
-        async def answer() -> Response:
-            length = request.headers.get(b"inference-header-content-length")
-            call = protocol_v2.parse_infer(self._plain_body(request), length, self._engine.signature)
-            if call.timeout is not None:
-                exchange.deadline = min(exchange.deadline, exchange.started + call.timeout)
-            exchange.seconds["ingress"] = time.monotonic() - exchange.started
-            outputs = await self._engine.infer(call, exchange)
-            began = time.monotonic()
-            body, header_length = protocol_v2.render_infer(call, outputs, self._engine.signature, self._head)
-            exchange.seconds["egress"] = time.monotonic() - began
-            if header_length is None:
-                return Response(body)
-            extra = [(b"inference-header-content-length", b"%d" % header_length)]
-            return Response(body, content_type=_OCTETS, headers=extra)
-
-        return await self._finish(exchange, answer)
+        return await self._conclude(request, self._open(request, "infer"), self._answer_infer)
 
     async def _predict(self, request: Request) -> Response:
-        exchange = self._open(request, "predict")
+        return await self._conclude(request, self._open(request, "predict"), self._answer_predict)
 
-        async def answer() -> Response:
-            rows, client_id = parse_predict(self._plain_body(request))
-            exchange.seconds["ingress"] = time.monotonic() - exchange.started
-            answers = await self._engine.predict(rows, exchange)
-            began = time.monotonic()
-            body = render_predict(client_id, answers, exchange.rows, self._answered_by)
-            exchange.seconds["egress"] = time.monotonic() - began
+    async def _answer_infer(self, request: Request, exchange: Exchange) -> Response:
+        signature = self._engine.signature
+        length = request.headers.get(b"inference-header-content-length")
+        call = protocol_v2.parse_infer(self._plain_body(request), length, signature)
+        if call.timeout is not None:
+            exchange.deadline = min(exchange.deadline, exchange.started + call.timeout)
+        exchange.seconds["ingress"] = time.monotonic() - exchange.started
+        outputs = await self._engine.infer(call, exchange)
+        began = time.monotonic()
+        body, header_length = protocol_v2.render_infer(call, outputs, signature, self._head)
+        exchange.seconds["egress"] = time.monotonic() - began
+        if header_length is None:
             return Response(body)
+        extra = [(b"inference-header-content-length", b"%d" % header_length)]
+        return Response(body, content_type=_OCTETS, headers=extra)
 
-        return await self._finish(exchange, answer)
+    async def _answer_predict(self, request: Request, exchange: Exchange) -> Response:
+        rows, client_id = parse_predict(self._plain_body(request))
+        exchange.seconds["ingress"] = time.monotonic() - exchange.started
+        answers = await self._engine.predict(rows, exchange)
+        began = time.monotonic()
+        body = render_predict(client_id, answers, exchange.rows, self._answered_by)
+        exchange.seconds["egress"] = time.monotonic() - began
+        return Response(body)
 
     def _open(self, request: Request, endpoint: str) -> Exchange:
         """Begin an exchange, if the server takes any now."""
@@ -205,16 +203,18 @@ class App:
                 raise malformed("X-Request-Timeout-Ms must be a number of milliseconds.")
             timeout = min(timeout, int(wish) / 1000)
         exchange = Exchange(request.id, endpoint, datetime.now(UTC), started, started + timeout)
-        request.scope[DISCONNECT_HOOK] = lambda: self._engine.abandon(exchange)
+        request.scope[DISCONNECT_HOOK] = partial(self._engine.abandon, exchange)
         return exchange
 
     def _plain_body(self, request: Request) -> bytes:
         return decode_body(request.body, request.headers, self._body_limit)
 
-    async def _finish(self, exchange: Exchange, answer: Callable[[], Awaitable[Response]]) -> Response:
+    async def _conclude(
+        self, request: Request, exchange: Exchange, answer: Callable[[Request, Exchange], Awaitable[Response]]
+    ) -> Response:
         """Answer an exchange, and close the books on it however it ends."""
         try:
-            response = await answer()
+            response = await answer(request, exchange)
         except Refusal as refusal:
             response = error_response(refusal)
         except asyncio.CancelledError:

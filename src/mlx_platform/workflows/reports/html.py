@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlx_platform import __version__
 from mlx_platform.core.clock import both_zones, system_clock
 from mlx_platform.core.report import Bars, Lines, Matrix, Result, Section, Series, Table, Text
 from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.core.version import VERSION
 
 
 def html_page(result: Result) -> str:
@@ -29,7 +29,7 @@ def html_page(result: Result) -> str:
         result=result,
         report=result.report,
         written=both_zones(system_clock()),
-        version=__version__,
+        version=VERSION,
     )
 
 
