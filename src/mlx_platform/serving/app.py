@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from mlx_platform.core import version
 from mlx_platform.core.settings import ServingSettings
-from mlx_platform.core.version import VERSION
 from mlx_platform.serving import protocol_v2
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exchange import ARM, Exchange
@@ -130,7 +130,7 @@ class App:
         return Response(_OPENAPI.read_bytes())
 
     async def _server(self, _request: Request) -> Response:
-        return json_response({"name": "mlx", "version": VERSION, "extensions": protocol_v2.EXTENSIONS})
+        return json_response({"name": "mlx", "version": version.VERSION, "extensions": protocol_v2.EXTENSIONS})
 
     async def _live(self, _request: Request) -> Response:
         return json_response({"live": True})
