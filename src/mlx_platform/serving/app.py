@@ -130,7 +130,9 @@ class App:
         return Response(_OPENAPI.read_bytes())
 
     async def _server(self, _request: Request) -> Response:
-        return json_response({"name": "mlx", "version": version.VERSION, "extensions": protocol_v2.EXTENSIONS})
+        return json_response(
+            {"name": "mlx", "version": version.VERSION, "extensions": protocol_v2.EXTENSIONS}
+        )
 
     async def _live(self, _request: Request) -> Response:
         return json_response({"live": True})
