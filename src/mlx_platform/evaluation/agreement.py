@@ -123,6 +123,9 @@ def compare_arrays(
         return _whole(elements, "dtype")
     if logged.shape != replayed.shape:
         return _whole(max(1, elements), "shape")
+    if logged.dtype.kind not in "USO" and logged.tobytes() == replayed.tobytes():
+        # The usual case, and much cheaper to see than to work out.
+        return ArrayAgreement(elements)
     if logged.dtype.kind in "USO":
         reasons = _cell_reasons(logged, replayed)
     elif logged.dtype.kind == "f":
@@ -203,6 +206,8 @@ def _ties(logged: Columns, replayed: Columns, tolerances: Mapping[str, Tolerance
     if any("label_index" not in side or "probabilities" not in side for side in sides):
         return None
     before, now = (side["label_index"] for side in sides)
+    if np.array_equal(before, now):
+        return None
     shapes = {side["probabilities"].shape for side in sides}
     if before.shape != now.shape or len(shapes) != 1 or before.ndim != 1 or len(next(iter(shapes))) != 2:
         return None

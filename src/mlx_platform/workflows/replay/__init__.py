@@ -1,0 +1,1 @@
+"""What `mlx consistency` is made of."""

@@ -1,0 +1,170 @@
+"""Logged requests once more through the model, in batches, as the server ran them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlx_platform.core.errors import MlxError
+from mlx_platform.core.tensors import Array, Tensors
+from mlx_platform.evaluation.agreement import OTHER_BATCH, AnswerAgreement, compare_answers
+from mlx_platform.evaluation.consistency import Tally
+from mlx_platform.inference.hashes import stage_hash
+from mlx_platform.inference.model import Model
+from mlx_platform.workflows.replay.requests import Request
+
+BATCH_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request whose inputs are encoded, with the hashes of the stages up to there."""
+
+    request: Request
+    feeds: Tensors
+    rows: int
+    hashes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How the answers compare, and the hashes of all stages."""
+
+    answer: AnswerAgreement
+    hashes: Mapping[str, str]
+
+
+class Replayer:
+    """Runs requests through a model and counts how their answers compare.
+
+    Requests of one shape share a run, since one run a request would take many times as long. A request that
+    disagrees in company runs again alone before it counts, so that no model is accused of what a batch does.
+    """
+
+    def __init__(self, model: Model, tally: Tally) -> None:
+        self._model = model
+        self._tally = tally
+        self._waiting: dict[Any, list[Prepared]] = {}
+        shape = model.spec.inputs[0].shape if model.spec.inputs else ()
+        self._fixed = bool(shape) and shape[0] is not None
+
+    def add(self, request: Request) -> None:
+        """Take a request; it is counted when its batch is full, or at `finish`."""
+        if self._fixed and request.raw:
+            self._replay_padded(request)
+            return
+        try:
+            prepared = self._prepare(request)
+        except MlxError:
+            # The server answered what cannot be answered here.
+            self._tally.add_refused(request.record.request_id)
+            return
+        key = self._key(prepared)
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append(prepared)
+        if key is None or sum(one.rows for one in waiting) >= BATCH_ROWS:
+            self._run(self._waiting.pop(key))
+
+    def finish(self) -> None:
+        """Run what is still waiting."""
+        for prepared in self._waiting.values():
+            self._run(prepared)
+        self._waiting.clear()
+
+    def _prepare(self, request: Request) -> Prepared:
+        if request.raw:
+            feeds: Tensors = self._model.encode(request.inputs)
+            hashes = {"raw": stage_hash(request.inputs), "tensor": stage_hash(feeds)}
+        else:
+            feeds = request.inputs
+            hashes = {"tensor": stage_hash(feeds)}
+        first = next(iter(feeds.values()))
+        return Prepared(request, feeds, len(first) if first.ndim else 0, hashes)
+
+    def _key(self, prepared: Prepared) -> Any:
+        """What requests of one run have in common; None for one that runs alone."""
+        arrays = prepared.feeds.values()
+        if self._fixed or any(array.ndim == 0 or len(array) != prepared.rows for array in arrays):
+            return None
+        shapes = tuple(
+            (name, array.dtype.str, array.shape[1:]) for name, array in sorted(prepared.feeds.items())
+        )
+        return prepared.request.raw, self._asked(prepared), shapes
+
+    def _asked(self, prepared: Prepared) -> tuple[str, ...] | None:
+        """The tensors to ask for; None for all of them."""
+        return None if prepared.request.raw else tuple(sorted(prepared.request.outputs))
+
+    def _run(self, group: Sequence[Prepared]) -> None:
+        together = self._run_together(group) if len(group) > 1 else None
+        for number, prepared in enumerate(group):
+            found = self._compared(prepared, together[number]) if together else None
+            if found is None or not found.answer.agrees:
+                found = self._alone(prepared, found)
+            self._count(prepared, found)
+
+    def _run_together(self, group: Sequence[Prepared]) -> list[dict[str, Array]] | None:
+        """The output tensors of each request; None when they cannot share a run."""
+        names = group[0].feeds.keys()
+        feeds = {name: np.concatenate([prepared.feeds[name] for prepared in group]) for name in names}
+        ends = np.cumsum([prepared.rows for prepared in group])
+        try:
+            outputs = self._model.run(feeds, self._asked(group[0]))
+        except MlxError:
+            return None
+        if any(array.ndim == 0 or len(array) != ends[-1] for array in outputs.values()):
+            return None
+        parts = {name: np.split(array, ends[:-1]) for name, array in outputs.items()}
+        return [{name: part[number] for name, part in parts.items()} for number in range(len(group))]
+
+    def _alone(self, prepared: Prepared, before: Replayed | None) -> Replayed | None:
+        try:
+            tensors = self._model.run(prepared.feeds, self._asked(prepared))
+        except MlxError:
+            return None
+        found = self._compared(prepared, tensors)
+        if found is None or before is None:
+            return found
+        # A stage is the same if it was so in either run: the server's batch was another one again.
+        logged = prepared.request.record.hashes
+        either = {
+            stage: before.hashes[stage] if before.hashes.get(stage) == logged.get(stage) else value
+            for stage, value in found.hashes.items()
+        }
+        return Replayed(found.answer, either)
+
+    def _compared(self, prepared: Prepared, tensors: dict[str, Array]) -> Replayed | None:
+        request = prepared.request
+        hashes = {**prepared.hashes, "logits": stage_hash(tensors)}
+        answers: Mapping[str, Array] = tensors
+        if request.raw:
+            try:
+                answers = self._model.decode(tensors)
+            except MlxError:
+                return None
+            hashes["output"] = stage_hash(answers)
+        return Replayed(compare_answers(request.outputs, answers, OTHER_BATCH), hashes)
+
+    def _replay_padded(self, request: Request) -> None:
+        """A network of a fixed number of rows fills up and cuts off by itself; its tensors are not hashed."""
+        record = request.record
+        try:
+            answers = self._model.predict(request.inputs)
+        except MlxError:
+            self._tally.add_refused(record.request_id)
+            return
+        hashes = {
+            "raw": stage_hash(request.inputs),
+            "logits": stage_hash(answers.tensors),
+            "output": stage_hash(answers.columns),
+        }
+        agreement = compare_answers(request.outputs, answers.columns, OTHER_BATCH)
+        self._tally.add(record.request_id, agreement, record.hashes, hashes)
+
+    def _count(self, prepared: Prepared, found: Replayed | None) -> None:
+        record = prepared.request.record
+        if found is None:
+            self._tally.add_refused(record.request_id)
+        else:
+            self._tally.add(record.request_id, found.answer, record.hashes, found.hashes)

@@ -1,0 +1,140 @@
+"""Which logged requests can be replayed, with an account of those that cannot."""
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from mlx_platform.core.clock import rfc3339
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.tensors import Array, decode_array
+from mlx_platform.traffic.log import LogStats
+from mlx_platform.traffic.record import Record
+
+OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A served request, decoded: raw columns and answers for `predict`, tensors for `infer`."""
+
+    record: Record
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+
+    @property
+    def raw(self) -> bool:
+        return self.record.endpoint == "predict"
+
+
+@dataclass(slots=True)
+class Account:
+    """What became of the records of the log; complete once all have been read.
+
+    `failed` were not answered with 200, `truncated` are logged without their payload, `undecodable` cannot
+    be read back, `not_comparable` counts by version what another package answered, `sampled_out` what was
+    not drawn.
+    """
+
+    log: LogStats
+    failed: int = 0
+    truncated: int = 0
+    undecodable: int = 0
+    sampled_out: int = 0
+    replayed: int = 0
+    not_comparable: Counter[str] = field(default_factory=Counter)
+    first: datetime | None = None
+    last: datetime | None = None
+    _digest: Any = field(default_factory=hashlib.sha256)
+
+    def take(self, record: Record) -> None:
+        """Count a record that is about to be replayed."""
+        self.replayed += 1
+        self.first = min(self.first or record.time, record.time)
+        self.last = max(self.last or record.time, record.time)
+        self._digest.update(f"{record.server_id}/{record.boot_id}/{record.seq}\n".encode())
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the records that were replayed."""
+        digest: str = self._digest.hexdigest()
+        return digest
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "read": self.log.records,
+            "torn": self.log.torn,
+            "unreadable": self.log.unreadable + self.undecodable,
+            "quarantined": self.log.quarantined,
+            "duplicates": self.log.duplicates,
+            "share_usable": self.log.share_usable,
+            "not_comparable": self.not_comparable.total(),
+            "failed": self.failed,
+            "truncated": self.truncated,
+            "sampled_out": self.sampled_out,
+            "replayed": self.replayed,
+        }
+
+    def window(self) -> dict[str, str | None]:
+        return {
+            "first": rfc3339(self.first) if self.first else None,
+            "last": rfc3339(self.last) if self.last else None,
+        }
+
+
+def replayable(
+    records: Iterator[Record], account: Account, *, digest: str, sample: int | None = None, seed: int = 0
+) -> Iterator[Request]:
+    """The requests that this package answered, decoded one at a time.
+
+    Args:
+        records: of the log.
+        account: counts every record that is left out.
+        digest: of the package.
+        sample: draw so many evenly over the whole log; None takes all.
+        seed: of the draw.
+    """
+    chosen = _comparable(records, account, digest)
+    if sample is not None:
+        chosen = _drawn(chosen, account, sample, seed)
+    for record in chosen:
+        try:
+            inputs = {name: decode_array(encoded) for name, encoded in record.inputs.items()}
+            outputs = {name: decode_array(encoded) for name, encoded in record.outputs.items()}
+        except UsageError:
+            account.undecodable += 1
+            continue
+        account.take(record)
+        yield Request(record, inputs, outputs)
+
+
+def _comparable(records: Iterator[Record], account: Account, digest: str) -> Iterator[Record]:
+    for record in records:
+        if record.digest != digest:
+            account.not_comparable[f"{record.model}/{record.version}"] += 1
+        elif record.status != OK:
+            account.failed += 1
+        elif record.truncated:
+            account.truncated += 1
+        elif not record.inputs or not record.outputs:
+            account.undecodable += 1
+        else:
+            yield record
+
+
+def _drawn(records: Iterator[Record], account: Account, sample: int, seed: int) -> Iterator[Record]:
+    """Reservoir sampling (Vitter, ACM TOMS 11, 1985): one pass, whatever the length of the log."""
+    generator = random.Random(seed)  # noqa: S311 - a repeatable draw, no secret
+    kept: list[tuple[int, Record]] = []
+    seen = 0
+    for seen, record in enumerate(records, start=1):
+        if len(kept) < sample:
+            kept.append((seen, record))
+        elif (place := generator.randrange(seen)) < sample:
+            kept[place] = (seen, record)
+    account.sampled_out += seen - len(kept)
+    for _place, record in sorted(kept, key=lambda entry: entry[0]):
+        yield record
