@@ -167,7 +167,7 @@ class _Story:
             calibration=calibration,
             data=data,
             label=None,
-            max_drop="2pp",
+            max_drop="1pp",
             min_speedup=None,
             output=None,
             report=self._reports / "quantization",
@@ -176,8 +176,7 @@ class _Story:
         self._done(
             "Quantize it to INT8",
             result.report.summary,
-            "mlx quantize digits/2 --calibration data/calibration.parquet --data data/test.parquet"
-            " --max-drop 2pp",
+            "mlx quantize digits/2 --calibration data/calibration.parquet --data data/test.parquet",
             watch,
         )
 
