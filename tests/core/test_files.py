@@ -1,5 +1,5 @@
-import multiprocessing
-import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,13 +33,18 @@ def test_the_digest_of_a_file_is_its_sha256(tmp_path: Path) -> None:
     assert sha256_of(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def _hold_and_die(path: Path, held: "multiprocessing.synchronize.Event") -> None:
-    with file_lock(path, timeout=1, purpose="testing"):
-        held.set()
-        os.kill(os.getpid(), 9)
+_HOLD_AND_DIE = """
+import os, sys
+from pathlib import Path
+from mlx_platform.core.files import file_lock
+
+with file_lock(Path(sys.argv[1]), timeout=10, purpose="testing"):
+    print("held", flush=True)
+    os.kill(os.getpid(), 9)
+"""
 
 
-def test_a_lock_is_exclusive_and_dies_with_its_holder(tmp_path: Path) -> None:
+def test_a_lock_is_exclusive(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
         file_lock(path, timeout=1, purpose="testing"),
@@ -47,12 +52,12 @@ def test_a_lock_is_exclusive_and_dies_with_its_holder(tmp_path: Path) -> None:
         file_lock(path, timeout=0.05, purpose="migrating"),
     ):
         pass
-    context = multiprocessing.get_context("spawn")
-    held = context.Event()
-    process = context.Process(target=_hold_and_die, args=(path, held))
-    process.start()
-    process.join(30)
 
-    assert held.is_set()
+
+def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    done = subprocess.run([sys.executable, "-c", _HOLD_AND_DIE, path], capture_output=True, check=False)
+
+    assert (done.stdout, done.returncode) == (b"held\n", -9)
     with file_lock(path, timeout=1, purpose="testing"):
         pass
