@@ -65,9 +65,7 @@ def _lookup() -> onnx.ModelProto:
 
 def _logarithm() -> onnx.ModelProto:
     """y = log x: infinite at 0, NaN below."""
-    return _graph(
-        [helper.make_node("Log", ["x"], ["y"])], [("x", F32, ["n", 1])], [("y", F32, ["n", 1])], []
-    )
+    return _graph([helper.make_node("Log", ["x"], ["y"])], [("x", F32, ["n", 1])], [("y", F32, ["n", 1])], [])
 
 
 def _column_mean() -> onnx.ModelProto:
@@ -89,8 +87,17 @@ def _double_pair() -> onnx.ModelProto:
 
 def _kinds() -> onnx.ModelProto:
     """Every input as it came, a text and a truth among them."""
-    pairs = {"t": (TEXT, ["n", 1]), "f": (F32, ["n", "k"]), "i": (I64, ["n"]), "u": (TensorProto.UINT8, ["n"])}
-    pairs |= {"b": (TensorProto.BOOL, ["n"]), "d": (TensorProto.DOUBLE, ["n"]), "h": (TensorProto.FLOAT16, ["n"])}
+    pairs = {
+        "t": (TEXT, ["n", 1]),
+        "f": (F32, ["n", "k"]),
+        "i": (I64, ["n"]),
+        "u": (TensorProto.UINT8, ["n"]),
+    }
+    pairs |= {
+        "b": (TensorProto.BOOL, ["n"]),
+        "d": (TensorProto.DOUBLE, ["n"]),
+        "h": (TensorProto.FLOAT16, ["n"]),
+    }
     return _graph(
         [helper.make_node("Identity", [name], [f"{name}_out"]) for name in pairs],
         [(name, kind, shape) for name, (kind, shape) in pairs.items()],

@@ -1,9 +1,12 @@
 """The second listener: metrics, health and configuration, for those who run the server and nobody else."""
 
+from typing import Any
+
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exposition import expose, make_registry
-from mlx_platform.serving.http_exchange import Receive, Response, Scope, Send, error_response, json_response
+from mlx_platform.serving.http_exchange import Receive, Response, Scope, error_response, json_response
+from mlx_platform.serving.http_protocol import RESPOND
 from mlx_platform.serving.refusal import Refusal
 
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -21,18 +24,14 @@ class AdminApp:
         self._settings = settings
         self._registry = make_registry(engine)
 
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Any) -> None:
         try:
             response = self._answer(scope)
         except Refusal as refusal:
             response = error_response(refusal)
-        headers = [
-            (b"content-type", response.content_type),
-            (b"content-length", b"%d" % len(response.body)),
-            (b"cache-control", b"no-store"),
-        ]
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        await send({"type": "http.response.body", "body": response.body})
+        head = b"content-type: %b\r\ncontent-length: %d\r\ncache-control: no-store\r\n"
+        head %= (response.content_type, len(response.body))
+        scope[RESPOND](response.status, head, response.body)
 
     def _answer(self, scope: Scope) -> Response:
         path = scope["path"]

@@ -107,6 +107,7 @@ class Engine:
             Refusal: why there are none.
         """
         exchange.inputs = exchange.feeds = request.feeds
+        exchange.cells = request.cells
         rows = exchange.rows = self.signature.rows(request.feeds)
         self._check_rows(rows)
         outputs = await self._ask(request.feeds, rows, request.outputs, exchange)
@@ -167,13 +168,14 @@ class Engine:
 
     def finish(self, exchange: Exchange, *, status: int, error: str, total: float) -> None:
         """Count an exchange's stages and write it to the traffic log."""
-        stages = self.metrics.stages
+        timings = {"total": total * 1000}
         for stage, seconds in exchange.seconds.items():
-            stages[stage].observe(seconds)
+            self.metrics.stages[stage].observe(seconds)
+            timings[stage] = seconds * 1000
         if "queue" in exchange.seconds:
             self.metrics.queue_wait.observe(exchange.seconds["queue"])
         if exchange.inputs and self.writer is not None:
-            write_record(exchange, self.model, self.writer, status=status, error=error, total=total)
+            write_record(exchange, self.model, self.writer, status=status, error=error, timings_ms=timings)
 
     async def close(self, patience: float) -> None:
         """Finish what was accepted, for at most `patience` seconds."""

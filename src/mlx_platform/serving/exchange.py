@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from mlx_platform.core.tensors import Array, Columns, Tensors, encode_array
+import numpy as np
+
+from mlx_platform.core.tensors import Array, Columns, Tensors, datatype_of, encode_array
 from mlx_platform.inference.hashes import stage_hash
 from mlx_platform.inference.model import Model
 from mlx_platform.serving.job import Job
+from mlx_platform.serving.json_tensors import all_finite
 from mlx_platform.traffic.record import Record, is_sampled
 from mlx_platform.traffic.writer import RECORD_BYTES, TrafficWriter
 
@@ -21,7 +25,8 @@ class Exchange:
 
     `started` and `deadline` are on `time.monotonic`; `seconds` holds a value for each stage that was passed.
     With the endpoint `predict`, `inputs` are raw columns and `outputs` answer columns, and the tensors
-    between them are in `feeds` and `logits`; with `infer` inputs and outputs are tensors.
+    between them are in `feeds` and `logits`; with `infer` inputs and outputs are tensors, and `cells` hold
+    the flat values of inputs that came as JSON.
     """
 
     request_id: str
@@ -31,6 +36,7 @@ class Exchange:
     deadline: float
     rows: int = 0
     inputs: Columns = field(default_factory=dict)
+    cells: Mapping[str, list[Any]] = field(default_factory=dict)
     feeds: Tensors = field(default_factory=dict)
     logits: Tensors = field(default_factory=dict)
     outputs: Columns = field(default_factory=dict)
@@ -41,7 +47,13 @@ class Exchange:
 
 
 def write_record(
-    exchange: Exchange, model: Model, writer: TrafficWriter, *, status: int, error: str, total: float
+    exchange: Exchange,
+    model: Model,
+    writer: TrafficWriter,
+    *,
+    status: int,
+    error: str,
+    timings_ms: Mapping[str, float],
 ) -> None:
     """Hand an exchange to the traffic log; what is not in the sample is only counted.
 
@@ -51,13 +63,11 @@ def write_record(
         writer: the log.
         status: the HTTP status.
         error: the sentence that the client got instead of an answer.
-        total: seconds from arrival to answer.
+        timings_ms: milliseconds by stage, and in total.
     """
     kept = is_sampled(exchange.request_id, writer.sample)
-    size = sum(array.size for arrays in (exchange.inputs, exchange.outputs) for array in arrays.values())
-    fits = size * _CELL_BYTES <= RECORD_BYTES
-    timings = {stage: seconds * 1000 for stage, seconds in exchange.seconds.items()}
-    timings["total"] = total * 1000
+    fits = _cells(exchange) * _CELL_BYTES <= RECORD_BYTES
+    payload = kept and fits
     record = Record(
         request_id=exchange.request_id,
         time=exchange.time,
@@ -71,11 +81,13 @@ def write_record(
         endpoint=exchange.endpoint,
         status=status,
         rows=exchange.rows,
-        inputs=_encode(exchange.inputs) if kept and fits else {},
-        outputs=_encode(exchange.outputs) if kept and fits else {},
-        timings_ms=timings,
+        inputs={name: _input(exchange, name, array) for name, array in exchange.inputs.items()}
+        if payload
+        else {},
+        outputs={name: _encode(array) for name, array in exchange.outputs.items()} if payload else {},
+        timings_ms=timings_ms,
         batch_rows=exchange.batch_rows,
-        hashes=_hashes(exchange) if kept else {},
+        hashes=_hashes(exchange, payload=payload) if kept else {},
         sampling=writer.sample,
         error=error,
         truncated=not fits,
@@ -83,12 +95,41 @@ def write_record(
     writer.log(record)
 
 
-def _encode(arrays: Columns) -> dict[str, Mapping[str, object]]:
-    return {name: encode_array(array) for name, array in arrays.items()}
+def _cells(exchange: Exchange) -> int:
+    count = 0
+    for array in exchange.inputs.values():
+        count += array.size
+    for array in exchange.outputs.values():
+        count += array.size
+    return count
 
 
-def _hashes(exchange: Exchange) -> dict[str, str]:
-    stages: dict[str, Mapping[str, Array]] = {"tensor": exchange.feeds, "logits": exchange.logits}
+def _input(exchange: Exchange, name: str, array: Array) -> Mapping[str, Any]:
+    cells = exchange.cells.get(name)
+    if cells is None:
+        return _encode(array)
+    # What the client wrote reads back as the same array, and is there already.
+    return {"datatype": datatype_of(array), "shape": list(array.shape), "data": cells}
+
+
+def _encode(array: Array) -> Mapping[str, Any]:
+    """The same as `encode_array`, sooner for the plain arrays that nearly all answers are."""
+    if array.dtype == np.float32 and all_finite(array):
+        return {"datatype": "FP32", "shape": list(array.shape), "data": array.reshape(-1).tolist()}
+    return encode_array(array)
+
+
+def _hashes(exchange: Exchange, *, payload: bool) -> dict[str, str]:
+    """Hashes of the stages; not of tensors that are logged themselves, bit for bit."""
+    if payload and exchange.endpoint == "infer":
+        return {}
+    hashes: dict[str, str] = {}
+    if exchange.feeds:
+        hashes["tensor"] = stage_hash(exchange.feeds)
+    if exchange.logits:
+        hashes["logits"] = stage_hash(exchange.logits)
     if exchange.endpoint == "predict":
-        stages |= {"raw": exchange.inputs, "output": exchange.outputs}
-    return {stage: stage_hash(arrays) for stage, arrays in stages.items() if arrays}
+        hashes["raw"] = stage_hash(exchange.inputs)
+        if exchange.outputs:
+            hashes["output"] = stage_hash(exchange.outputs)
+    return hashes

@@ -2,7 +2,7 @@
 
 import secrets
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from re import compile as pattern
@@ -14,7 +14,6 @@ from mlx_platform.serving.refusal import Refusal, malformed
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 JSON = b"application/json"
@@ -35,7 +34,7 @@ class Request:
     method: str
     headers: dict[bytes, bytes]
     body: bytes
-    parameters: dict[str, str]
+    parameters: Mapping[str, str]
     scope: Scope
     id: str
 
@@ -47,6 +46,11 @@ class Response:
     content_type: bytes = JSON
     headers: list[Header] = field(default_factory=list)
     error: str = ""
+
+
+def header_lines(headers: Iterable[Header]) -> bytes:
+    """Headers as they stand in a response. Values are our own, and hold no line breaks."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def json_response(document: Any, status: int = 200) -> Response:

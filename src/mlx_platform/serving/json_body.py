@@ -14,6 +14,7 @@ from mlx_platform.core.tensors import Array
 from mlx_platform.serving.refusal import malformed
 
 MAX_DEPTH = 100
+_NESTED = (dict, list)
 _MARKS = b'[]{}":'
 _OTHERS = bytes(byte for byte in range(256) if byte not in _MARKS)
 _STEPS = np.zeros(256, dtype=np.int8)
@@ -63,13 +64,20 @@ def _refuse_repeated_names(body: bytes, document: dict[str, Any]) -> None:
         raise malformed("An object in the JSON holds the same name twice.")
 
 
-def _names_at_a_glance(value: Any) -> int:
+def _names_at_a_glance(document: dict[str, Any]) -> int:
     """Count names, taking a list for free of objects when its first element is a number or text."""
-    if isinstance(value, dict):
-        return len(value) + sum(_names_at_a_glance(inner) for inner in value.values())
-    if isinstance(value, list) and value and isinstance(value[0], dict | list):
-        return sum(_names_at_a_glance(inner) for inner in value)
-    return 0
+    count = 0
+    open_values: list[Any] = [document]
+    while open_values:
+        value = open_values.pop()
+        if type(value) is dict:
+            count += len(value)
+            value = value.values()
+        for inner in value:
+            kind = type(inner)
+            if kind is dict or (kind is list and inner and type(inner[0]) in _NESTED):
+                open_values.append(inner)
+    return count
 
 
 def _names(value: Any) -> int:

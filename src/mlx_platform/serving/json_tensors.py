@@ -18,70 +18,80 @@ _NUMBERS = frozenset((int, float))
 _TYPES: dict[str, frozenset[type]] = {"b": frozenset((bool,)), "f": _NUMBERS, "O": frozenset((str,))}
 _INTEGERS = frozenset((int,))
 _WORDS = {"b": "true or false", "f": "numbers", "O": "strings", "i": "integers", "u": "integers"}
+_SINGLE_LIMIT = 2.0**128 - 2.0**103  # from here on a double rounds to infinity as a single
 
 
-def read_shape(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
-    """Check a shape against what the input takes.
+class InputReader:
+    """Reads one input of a model, with all that depends on its specification worked out before."""
 
-    Raises:
-        Refusal: 400; it is no list of counts, or a fixed dimension or the rank differs.
-    """
-    if type(shape) is not list or any(type(dim) is not int or dim < 0 for dim in shape):
-        raise malformed(f"The shape of input {spec.name!r} must be a list of integers from 0 up.")
-    wanted = spec.shape
-    if len(shape) != len(wanted) or any(
-        want is not None and want != dim for want, dim in zip(wanted, shape, strict=True)
-    ):
-        raise malformed(f"The input {spec} does not take this shape.")
-    return tuple(shape)
+    def __init__(self, spec: TensorSpec) -> None:
+        self.spec = spec
+        self._dtype = spec.numpy_type
+        self._kind = self._dtype.kind
+        self._parsed_as = np.dtype(np.float64) if self._kind == "f" else self._dtype
+        self._types = _TYPES.get(self._kind, _INTEGERS)
 
+    def read_shape(self, shape: Any) -> tuple[int, ...]:
+        """Check a shape against what the input takes.
 
-def read_data(data: Any, shape: tuple[int, ...], spec: TensorSpec) -> Array:
-    """Turn JSON values into an array of the input's type.
+        Raises:
+            Refusal: 400; it is no list of counts, or a fixed dimension or the rank differs.
+        """
+        if type(shape) is not list or len(shape) != len(self.spec.shape):
+            raise self._wrong("needs a shape of as many dimensions")
+        for dim, want in zip(shape, self.spec.shape, strict=True):
+            if type(dim) is not int or dim < 0 or (want is not None and want != dim):
+                raise self._wrong("does not take this shape")
+        return tuple(shape)
 
-    Raises:
-        Refusal: 400; values of another type, too many or too few, ragged, or beyond the type's range.
-    """
-    dtype = spec.numpy_type
-    if spec.datatype == "FP16":
-        raise malformed(
-            f"Input {spec.name!r} is FP16, which JSON cannot carry: send it as binary tensor data."
-        )
-    if type(data) is not list:
-        raise malformed(f"The data of input {spec.name!r} must be a list.")
-    cells = _flatten(data, shape, spec)
-    if len(cells) != math.prod(shape):
-        raise malformed(f"The data of input {spec.name!r} are not as many values as its shape says.")
-    if not _TYPES.get(dtype.kind, _INTEGERS).issuperset(map(type, cells)):
-        raise malformed(f"The data of input {spec.name!r} must be {_WORDS[dtype.kind]}.")
-    if dtype.kind == "O":
-        return text_column(cells).reshape(shape)
-    try:
-        if dtype.kind != "f":
-            return np.array(cells, dtype=dtype).reshape(shape)
-        with np.errstate(over="ignore"):
-            array = np.array(cells, dtype=dtype).reshape(shape)
-    except OverflowError as error:
-        raise _beyond(spec) from error
-    if not np.isfinite(array).all():
-        raise _beyond(spec)
-    return array
+    def read_data(self, data: Any, shape: tuple[int, ...]) -> tuple[Array, list[Any]]:
+        """Turn JSON values into an array of the input's type; the second result are the same values, flat.
 
+        Raises:
+            Refusal: 400; values of another type, too many or too few, ragged, or beyond the type's range.
+        """
+        if self.spec.datatype == "FP16":
+            raise self._wrong("has no form in JSON: send it as binary tensor data")
+        if type(data) is not list:
+            raise self._wrong("needs a list of data")
+        cells = self._flatten(data, shape)
+        if len(cells) != math.prod(shape):
+            raise self._wrong("needs as many values as its shape says")
+        if not set(map(type, cells)) <= self._types:
+            raise self._wrong(f"takes {_WORDS[self._kind]}")
+        if self._kind == "O":
+            return text_column(cells).reshape(shape), cells
+        try:
+            array = np.array(cells, dtype=self._parsed_as)
+            return (_single(array) if self._dtype == np.float32 else array).reshape(shape), cells
+        except OverflowError as error:
+            raise self._wrong("takes no number beyond the range of its datatype") from error
 
-def _beyond(spec: TensorSpec) -> Refusal:
-    return malformed(f"The data of input {spec.name!r} hold a number beyond the range of {spec.datatype}.")
-
-
-def _flatten(data: list[Any], shape: tuple[int, ...], spec: TensorSpec) -> list[Any]:
-    if not data or type(data[0]) is not list:
+    def _flatten(self, data: list[Any], shape: tuple[int, ...]) -> list[Any]:
+        if not data or type(data[0]) is not list:
+            return data
+        if not shape or len(data) != shape[0]:
+            raise self._wrong("needs nested data of its shape")
+        for size in shape[1:]:
+            if set(map(type, data)) != {list} or set(map(len, data)) != {size}:
+                raise self._wrong("needs nested data of its shape")
+            data = list(chain.from_iterable(data))
         return data
-    if not shape or len(data) != shape[0]:
-        raise malformed(f"The nested data of input {spec.name!r} do not have its shape.")
-    for size in shape[1:]:
-        if set(map(type, data)) != {list} or set(map(len, data)) != {size}:
-            raise malformed(f"The nested data of input {spec.name!r} do not have its shape.")
-        data = list(chain.from_iterable(data))
-    return data
+
+    def _wrong(self, problem: str) -> Refusal:
+        return malformed(f"Input {self.spec} {problem}.")
+
+
+def _single(array: Array) -> Array:
+    """Doubles as singles; an OverflowError where one is too large."""
+    if np.count_nonzero(np.abs(array) < _SINGLE_LIMIT) != array.size:
+        raise OverflowError
+    return array.astype(np.float32)
+
+
+def all_finite(array: Array) -> bool:
+    """Whether there is neither NaN nor infinity; for a handful of numbers three times as fast as `all`."""
+    return int(np.count_nonzero(np.isfinite(array))) == array.size
 
 
 def write_data(array: Array, name: str) -> Array | list[Any]:
@@ -92,7 +102,7 @@ def write_data(array: Array, name: str) -> Array | list[Any]:
     """
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.kind == "f":
-        if not np.isfinite(flat).all():
+        if not all_finite(flat):
             raise Refusal(422, f"Output {name!r} of the model holds NaN or infinity for this input.")
         return flat
     if flat.dtype.kind in "OSU":

@@ -10,6 +10,7 @@ SECONDS = (
     *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005),
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
+REQUEST_SECONDS = SECONDS[5:]
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 STAGES = ("ingress", "queue", "pre", "inference", "post", "egress")
 
@@ -51,7 +52,7 @@ class Metrics:
         key = (route, f"{status // 100}xx")
         histogram = self.requests.get(key)
         if histogram is None:
-            histogram = self.requests[key] = Histogram(SECONDS)
+            histogram = self.requests[key] = Histogram(REQUEST_SECONDS)
         histogram.observe(seconds)
 
     def observe_batch(self, rows: int, _requests: int, _seconds: float) -> None:

@@ -12,6 +12,7 @@ from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.steps.step import CellError
 from mlx_platform.serving.json_body import parse_object
+from mlx_platform.serving.json_tensors import all_finite
 from mlx_platform.serving.refusal import Refusal, malformed
 
 _MEMBERS = frozenset(("rows", "id"))
@@ -73,7 +74,7 @@ def render_predict(request_id: str | None, answers: Columns, rows: int, head: Ma
             raise Refusal(
                 422, "The model does not answer row by row: ask it for tensors, on its infer route."
             )
-        if column.dtype.kind == "f" and not np.isfinite(column).all():
+        if column.dtype.kind == "f" and not all_finite(column):
             raise Refusal(422, f"The answer {name!r} of the model is NaN or infinite for one of these rows.")
         is_text = column.dtype.kind in "OSU"
         columns.append(_texts(column.tolist(), name) if is_text else np.ascontiguousarray(column))

@@ -15,7 +15,7 @@ import orjson
 from mlx_platform.core.tensors import Array, TensorSpec
 from mlx_platform.serving.binary_tensors import BinaryReader, write_binary
 from mlx_platform.serving.json_body import parse_object
-from mlx_platform.serving.json_tensors import read_data, read_shape, write_data
+from mlx_platform.serving.json_tensors import write_data
 from mlx_platform.serving.refusal import malformed
 from mlx_platform.serving.signature import Signature
 
@@ -27,12 +27,14 @@ _SHOWN_VALUES = 128
 class InferRequest:
     """An infer request that fits the model.
 
-    `outputs` are the names asked for, in order; those in `binary` are to be answered as raw bytes.
+    `cells` hold the values of `feeds` that came as JSON, flat, as the parser made them. `outputs` are the
+    names asked for, in order; those in `binary` are to be answered as raw bytes.
     `timeout` is in seconds, None when the client set none.
     """
 
     id: str | None
     feeds: dict[str, Array]
+    cells: dict[str, list[Any]]
     outputs: tuple[str, ...]
     binary: frozenset[str]
     timeout: float | None
@@ -62,11 +64,11 @@ def parse_infer(body: bytes, header_length: bytes | None, signature: Signature) 
     if request_id is not None and type(request_id) is not str:
         raise malformed("The id must be a string.")
     parameters = _parameters(document)
-    feeds = _read_inputs(document.get("inputs"), signature, reader)
+    feeds, cells = _read_inputs(document.get("inputs"), signature, reader)
     if reader is not None:
         reader.finish()
     outputs, binary = _read_outputs(document, signature, parameters)
-    return InferRequest(request_id, feeds, outputs, binary, _timeout(parameters))
+    return InferRequest(request_id, feeds, cells, outputs, binary, _timeout(parameters))
 
 
 def _parameters(owner: dict[str, Any]) -> dict[str, Any]:
@@ -88,36 +90,47 @@ def _timeout(parameters: dict[str, Any]) -> float | None:
     return timeout / 1e6 if timeout else None
 
 
-def _read_inputs(inputs: Any, signature: Signature, reader: BinaryReader | None) -> dict[str, Array]:
+def _read_inputs(
+    inputs: Any, signature: Signature, reader: BinaryReader | None
+) -> tuple[dict[str, Array], dict[str, list[Any]]]:
     if type(inputs) is not list:
         raise malformed("The request must have a list of inputs.")
     found: dict[str, Array] = {}
+    cells: dict[str, list[Any]] = {}
     for tensor in inputs:
         if type(tensor) is not dict:
             raise malformed("Each input must be an object with name, shape, datatype and data.")
         name = tensor.get("name")
-        spec = signature.inputs.get(name) if type(name) is str else None
-        if spec is None:
+        takes = signature.readers.get(name) if type(name) is str else None
+        if takes is None:
             raise malformed(
                 f"The model takes the inputs {_names(signature.inputs)}, and there is another one."
             )
+        spec = takes.spec
         if spec.name in found:
             raise malformed(f"Input {spec.name!r} is there twice.")
-        found[spec.name] = _read_tensor(tensor, spec, reader)
+        if tensor.get("datatype") != spec.datatype:
+            raise malformed(f"Input {spec.name!r} takes {spec.datatype}.")
+        shape = takes.read_shape(tensor.get("shape"))
+        parameters = _parameters(tensor)
+        if "binary_data_size" in parameters:
+            found[spec.name] = _read_binary(tensor, parameters, shape, spec, reader)
+        else:
+            found[spec.name], cells[spec.name] = takes.read_data(tensor.get("data"), shape)
     if len(found) == len(signature.inputs):
         # In the model's order, so that requests which name them in another order can still share a batch.
-        return {name: found[name] for name in signature.inputs}
+        return {name: found[name] for name in signature.inputs}, cells
     missing = [name for name in signature.inputs if name not in found]
     raise malformed(f"Input {missing[0]!r} is missing.")
 
 
-def _read_tensor(tensor: dict[str, Any], spec: TensorSpec, reader: BinaryReader | None) -> Array:
-    if tensor.get("datatype") != spec.datatype:
-        raise malformed(f"Input {spec.name!r} takes {spec.datatype}.")
-    shape = read_shape(tensor.get("shape"), spec)
-    parameters = _parameters(tensor)
-    if "binary_data_size" not in parameters:
-        return read_data(tensor.get("data"), shape, spec)
+def _read_binary(
+    tensor: dict[str, Any],
+    parameters: dict[str, Any],
+    shape: tuple[int, ...],
+    spec: TensorSpec,
+    reader: BinaryReader | None,
+) -> Array:
     if reader is None:
         raise malformed("Binary tensor data need the header Inference-Header-Content-Length.")
     if "data" in tensor:

@@ -1,5 +1,6 @@
 """The route table: which paths there are, what they are called in metrics, and which methods they take."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
@@ -34,7 +35,7 @@ class Match:
 
     template: str
     method: str
-    parameters: tuple[tuple[str, str], ...] = ()
+    parameters: Mapping[str, str]
 
 
 class RouteTable:
@@ -50,8 +51,8 @@ class RouteTable:
             for safe in ("", "/"):
                 values = {"model": quote(model, safe=safe), "version": quote(version, safe=safe)}
                 path = template.format(**values).encode()
-                named = [(key, value) for key, value in (("model", model), ("version", version))]
-                used = tuple((key, value) for key, value in named if f"{{{key}}}" in template)
+                named = {"model": model, "version": version}
+                used = {key: value for key, value in named.items() if f"{{{key}}}" in template}
                 self._direct[path] = Match(template, method, used)
         self._split = {tuple(template.split("/")): method for template, method in ROUTES.items()}
 
@@ -64,15 +65,15 @@ class RouteTable:
         for template, method in self._split.items():
             if len(template) != len(pieces):
                 continue
-            parameters: list[tuple[str, str]] = []
+            parameters: dict[str, str] = {}
             for want, piece in zip(template, pieces, strict=True):
                 text = unquote_to_bytes(piece).decode("utf-8", "replace")
                 if want.startswith("{"):
-                    parameters.append((want[1:-1], text))
+                    parameters[want[1:-1]] = text
                 elif want != text:
                     break
             else:
-                return Match("/".join(template), method, tuple(parameters))
+                return Match("/".join(template), method, parameters)
         return None
 
 

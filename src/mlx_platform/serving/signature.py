@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mlx_platform.core.tensors import Tensors, TensorSpec
+from mlx_platform.serving.json_tensors import InputReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,7 @@ class Signature:
     """
 
     inputs: Mapping[str, TensorSpec]
+    readers: Mapping[str, InputReader]
     outputs: Mapping[str, TensorSpec]
     batched: bool
 
@@ -23,7 +25,8 @@ class Signature:
         takes = {spec.name: spec for spec in inputs}
         gives = {spec.name: spec for spec in outputs}
         specs = (*takes.values(), *gives.values())
-        return cls(takes, gives, all(spec.shape[:1] == (None,) for spec in specs))
+        readers = {name: InputReader(spec) for name, spec in takes.items()}
+        return cls(takes, readers, gives, all(spec.shape[:1] == (None,) for spec in specs))
 
     def rows(self, feeds: Tensors) -> int:
         """The rows of a request: the longest first dimension; an input without one counts as one row."""
