@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 PAGE = Path(__file__).with_name("cli.md")
 HEAD = """# Command reference
@@ -18,9 +19,9 @@ def main(arguments: list[str]) -> int:
 
     from mlx_platform.cli.main import create_app
 
-    group = typer.main.get_command(create_app())
+    group: Any = typer.main.get_command(create_app())
     sections = [HEAD, "## mlx\n", _block(group.make_context("mlx", [], resilient_parsing=True).get_help())]
-    for name, command in group.commands.items():  # type: ignore[attr-defined] - a group, as the app has commands
+    for name, command in group.commands.items():
         context = command.make_context(f"mlx {name}", [], resilient_parsing=True)
         sections += [f"## mlx {name}\n", _block(context.get_help())]
     page = "\n".join(sections)

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -102,17 +103,20 @@ def demo(context: Context, output: Path, *, say: Say) -> Result:
 
 def _make_room(output: Path) -> Path | None:
     """Move an earlier folder aside: whatever a user did in it stays theirs."""
+    kept = None
     try:
-        kept = None
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            number = 1
-            while (kept := output.with_name(f"{output.name}.{number}")).exists():
-                number += 1
+            kept = _free_name(output)
             output.rename(kept)
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"Cannot make the folder {output}: {error.strerror}.") from error
     return kept
+
+
+def _free_name(output: Path) -> Path:
+    names = (output.with_name(f"{output.name}.{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
 
 
 class _Story:
