@@ -86,11 +86,11 @@ def _batches(waiting: Mapping[Signature, list[Record]], stats: LogStats) -> Iter
         try:
             yield _batch(endpoint, records)
         except UsageError:
-            # One of them cannot be read: find out which, and keep the others.
+            # One of them cannot be read with the others: take them one by one.
             readable = [record for record in records if _is_readable(record)]
             stats.unreadable += len(records) - len(readable)
             if readable:
-                yield _batch(endpoint, readable)
+                yield _batch(endpoint, readable, one_by_one=True)
 
 
 def _is_readable(record: Record) -> bool:
@@ -102,20 +102,20 @@ def _is_readable(record: Record) -> bool:
     return True
 
 
-def _batch(endpoint: str, records: list[Record]) -> RowBatch:
-    inputs = _join([record.inputs for record in records])
-    outputs = _join([record.outputs for record in records])
+def _batch(endpoint: str, records: list[Record], *, one_by_one: bool = False) -> RowBatch:
+    inputs = _join([record.inputs for record in records], one_by_one=one_by_one)
+    outputs = _join([record.outputs for record in records], one_by_one=one_by_one)
     return RowBatch(endpoint, inputs, outputs, tuple(records), row_count(inputs or outputs))
 
 
-def _join(sides: list[Encoded]) -> dict[str, Array]:
-    return {name: _concatenate([side[name] for side in sides]) for name in sides[0]}
+def _join(sides: list[Encoded], *, one_by_one: bool) -> dict[str, Array]:
+    return {name: _concatenate([side[name] for side in sides], one_by_one=one_by_one) for name in sides[0]}
 
 
-def _concatenate(parts: list[Mapping[str, Any]]) -> Array:
+def _concatenate(parts: list[Mapping[str, Any]], *, one_by_one: bool) -> Array:
     """One array of many encoded ones that differ only in their number of rows."""
     dtype = np.dtype(NUMPY_TYPES[parts[0]["datatype"]])
-    if dtype.kind == "O" or any("data" not in part for part in parts):
+    if one_by_one or dtype.kind == "O" or any("data" not in part for part in parts):
         return np.concatenate([decode_array(part) for part in parts])
     # One conversion for all requests: most of them have a single row, where NumPy costs more than it saves.
     flat = list(chain.from_iterable(part["data"] for part in parts))

@@ -148,13 +148,13 @@ class Sink:
         self.seal_orphans()
 
     def make_room(self) -> None:
-        """Delete the oldest segments that nobody writes until one more fits into the bound."""
+        """Delete the oldest segments that nobody writes, until one more fits, and one that is being sealed."""
         held = {segment.path for segment in self._open.values()}
         sizes: list[tuple[Path, int]] = []
         for path in find_segments(self._folder):
             with suppress(OSError):
                 sizes.append((path, path.stat().st_size))
-        total = sum(size for _, size in sizes) + self._segment_bytes
+        total = sum(size for _, size in sizes) + 2 * self._segment_bytes
         for path, size in sizes:
             if total <= self._disk_bytes:
                 break
