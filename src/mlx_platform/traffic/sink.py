@@ -148,7 +148,7 @@ class Sink:
         self.seal_orphans()
 
     def make_room(self) -> None:
-        """Delete the oldest segments that nobody writes, until one more fits, and one that is being sealed."""
+        """Delete the oldest segments that nobody writes, until one more fits beside one being sealed."""
         held = {segment.path for segment in self._open.values()}
         sizes: list[tuple[Path, int]] = []
         for path in find_segments(self._folder):
