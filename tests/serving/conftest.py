@@ -5,10 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +153,7 @@ def write_package(folder: Path, network: str, spec: ModelSpec | None = None, gol
     """Seal a package of one of the networks."""
     folder.mkdir(parents=True)
     onnx.save(NETWORKS[network](), folder / MODEL)
-    spec = spec or spec_from_onnx(folder / MODEL)
+    spec = spec or replace(spec_from_onnx(folder / MODEL), task="tensors", post=())
     (folder / SPEC).write_text(write_spec(spec))
     if golden:
         (folder / "golden.jsonl").write_bytes(golden)
@@ -208,7 +207,6 @@ class Server:
     process: "subprocess.Popen[bytes]"
     addresses: dict[str, str]
     errors: Path
-    kept: threading.local = field(default_factory=threading.local)
 
     @property
     def port(self) -> int:
@@ -273,22 +271,22 @@ def started_server(
 
 
 @pytest.fixture
-def serve(tmp_path: Path, packages: dict[str, Path]) -> Iterator[StartServer]:
-    """Start servers that end with the test: `serve("affine", max_batch_size=4)`."""
-    with suppress_nothing() as stack:
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Start servers of package folders; they end with the test."""
+    with ExitStack() as stack:
 
-        def start(network: str, **settings: Any) -> Server:
-            return stack(started_server(tmp_path, packages[network], **settings))
+        def start(package: Path, **settings: Any) -> Server:
+            folder = tmp_path / f"server-{len(list(tmp_path.iterdir()))}"
+            folder.mkdir()
+            return stack.enter_context(started_server(folder, package, **settings))
 
         yield start
 
 
-@contextmanager
-def suppress_nothing() -> Iterator[Callable[[Any], Any]]:
-    from contextlib import ExitStack
-
-    with ExitStack() as stack:
-        yield stack.enter_context
+@pytest.fixture
+def serve(start_server: StartServer, packages: dict[str, Path]) -> StartServer:
+    """Start servers of the networks: `serve("affine", max_batch_size=4)`."""
+    return lambda network, **settings: start_server(packages[network], **settings)
 
 
 @pytest.fixture(scope="module")
@@ -297,12 +295,12 @@ def shared(
 ) -> Iterator[Callable[[str], Server]]:
     """Servers with default settings, one per network, shared by the tests of a module."""
     running: dict[str, Server] = {}
-    with suppress_nothing() as stack:
+    with ExitStack() as stack:
 
         def get(network: str) -> Server:
             if network not in running:
                 folder = tmp_path_factory.mktemp("server")
-                running[network] = stack(started_server(folder, packages[network]))
+                running[network] = stack.enter_context(started_server(folder, packages[network]))
             return running[network]
 
         yield get

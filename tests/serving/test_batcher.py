@@ -286,6 +286,28 @@ def test_a_run_that_hangs_costs_its_neighbours_nothing():
     assert calls[0] == 8
 
 
+def test_a_run_that_is_slow_after_all_moves_to_a_thread_with_its_neighbours():
+    threads = []
+
+    def model(feeds: Any, outputs: tuple[str, ...], timeout: float) -> dict[str, Any]:
+        threads.append(threading.current_thread() is threading.main_thread())
+        if (feeds["x"] == POISON).any() and timeout < 1:
+            raise DeadlineError("ended by the watchdog")
+        return {"y": 2 * feeds["x"]}
+
+    async def scenario(batcher: Batcher) -> None:
+        assert batcher.inline
+        assert (await ask(batcher, 1).future).outputs["y"].tolist() == [[2]]
+        jobs = [ask(batcher, 2), ask(batcher, POISON), ask(batcher, 3)]
+        answers = [(await job.future).outputs["y"].tolist() for job in jobs]
+        assert answers == [[[4]], [[2 * POISON]], [[6]]]
+        assert not batcher.inline
+        assert (await ask(batcher, 4).future).outputs["y"].tolist() == [[8]]
+
+    run(scenario, model, inline=True)
+    assert threads == [True, True, False, False]
+
+
 def test_an_abandoned_request_is_not_run_and_leaves_room_at_once():
     model = Recorder()
 

@@ -62,7 +62,7 @@ class AdminApp:
             "device": session.device,
             "providers": list(session.providers),
             "threads": session.threads,
-            "inline": engine.batcher.policy.inline if engine.batcher else None,
+            "inline": engine.batcher.inline if engine.batcher else None,
             "joins_requests": engine.signature.batched and engine.warm.rowwise,
             "milliseconds_by_rows": {
                 str(rows): seconds * 1000 for rows, seconds in engine.warm.seconds.items()

@@ -1,5 +1,6 @@
 """What a worker does with the jobs of one batch: join, run, split, and when it fails, find the culprit."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,15 @@ _PATIENCE = 5.0  # a run is cut short only after so many times the seconds that 
 class Batch:
     """Jobs on their way through one worker.
 
-    `runs` counts how often the model was asked, `rowwise` turns False when its outputs did not have the
-    rows of its inputs.
+    `limit` is the most seconds of a run. `runs` counts how often the model was asked; `rowwise` turns False
+    when its outputs did not have the rows of its inputs, `too_slow` turns True when the limit ended a run.
     """
 
     jobs: tuple[Job, ...]
+    limit: float = math.inf
     runs: int = 0
     rowwise: bool = True
+    too_slow: bool = False
 
     @property
     def rows(self) -> int:
@@ -38,7 +41,7 @@ class Batch:
         return max(job.deadline for job in self.jobs)
 
     def solve(self, run: Run, seconds_per_row: float) -> None:
-        """Leave an answer or an error on every job; raise nothing.
+        """Leave an answer or an error on every job, but where a run is too slow for the limit; raise nothing.
 
         A batch that fails is halved until the failing job stands alone, so that it spoils no other's answer.
         """
@@ -48,6 +51,8 @@ class Batch:
         try:
             self._run_together(jobs, run, seconds_per_row)
         except Exception as error:  # noqa: BLE001 - whatever a foreign model raises belongs to its callers
+            if self.too_slow:
+                return
             if len(jobs) == 1:
                 jobs[0].error = error
                 return
@@ -64,7 +69,11 @@ class Batch:
         timeout = _timeout(jobs, started, rows * seconds_per_row)
         feeds = first.feeds if alone else _join(jobs)
         self.runs += 1
-        outputs = run(feeds, first.outputs, timeout)
+        try:
+            outputs = run(feeds, first.outputs, min(timeout, self.limit))
+        except DeadlineError:
+            self.too_slow = self.limit < timeout
+            raise
         seconds = time.monotonic() - started
         if alone and not first.is_part:
             first.answer = Answer(outputs, first.started - first.admitted, seconds, rows)

@@ -26,6 +26,7 @@ from mlx_platform.serving.job import Answer, Job, NotRowwiseError, QueueFullErro
 from mlx_platform.serving.waiting import Waiting
 
 _SWEEP_SECONDS = 0.05  # how late a deadline may be noticed
+_INLINE_LIMIT = 0.05  # seconds that a run may hold up the event loop, once
 _STUCK_SECONDS = 5.0  # how long past its last deadline a run may go on before it is taken for lost
 _logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ _logger = logging.getLogger(__name__)
 class BatchPolicy:
     """`max_rows` of a run, `max_delay` in seconds, `max_queue_rows` waiting.
 
-    `inline` runs on the event loop, without workers.
+    `inline` runs on the event loop, without workers, until a run turns out to be slow after all.
     """
 
     max_rows: int = 32
@@ -73,10 +74,9 @@ class Batcher:
         self._sweeper: asyncio.TimerHandle | None = None
         self._seconds_per_row = 0.0
         self._work: SimpleQueue[Batch | None] = SimpleQueue()
+        self.inline = policy.inline
         if not policy.inline:
-            for _ in range(policy.workers):
-                # Daemons: a run that hangs inside of the runtime must not keep the process from ending.
-                threading.Thread(target=self._serve_work, name="mlx-batch", daemon=True).start()
+            self._start_workers()
 
     @property
     def queued_rows(self) -> int:
@@ -141,6 +141,11 @@ class Batcher:
                 timer.cancel()
         for _ in range(self.policy.workers):
             self._work.put(None)
+
+    def _start_workers(self) -> None:
+        for _ in range(self.policy.workers):
+            # Daemons: a run that hangs inside of the runtime must not keep the process from ending.
+            threading.Thread(target=self._serve_work, name="mlx-batch", daemon=True).start()
 
     def _submit_parts(self, feeds: Tensors, rows: int, outputs: tuple[str, ...], deadline: float) -> Job:
         now = time.monotonic()
@@ -229,13 +234,20 @@ class Batcher:
             return True
         for job in live:
             job.started = now
-        batch = Batch(live)
+        batch = Batch(live, _INLINE_LIMIT if self.inline else math.inf)
         self._crowd = (self._crowd + self.in_flight) / 2
         self._running.add(batch)
-        if not self.policy.inline:
+        if not self.inline:
             self._work.put(batch)
             return True
         batch.solve(self._run, self._seconds_per_row)
+        if batch.too_slow:
+            # Nothing of the sort may hold up the event loop again.
+            self.inline = False
+            self._start_workers()
+            batch.limit, batch.too_slow = math.inf, False
+            self._work.put(batch)
+            return True
         self._finish(batch)
         return False  # answers go out before the next batch; `_finish` has asked for it
 
