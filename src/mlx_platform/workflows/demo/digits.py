@@ -61,7 +61,7 @@ def shifted(pixels: Pixels, *, seed: int) -> Pixels:
     turn = cv2.getRotationMatrix2D((3.5, 3.5), 25, 1.0)
     turned = np.stack([cv2.warpAffine(image, turn, (8, 8)) for image in pixels.reshape(-1, 8, 8)])
     noisy = turned + generator.normal(0, 2.0, turned.shape).clip(0)
-    return noisy.clip(0, 16).round().reshape(-1, 64).astype(np.float32)
+    return np.asarray(noisy.clip(0, 16).round().reshape(-1, 64), dtype=np.float32)
 
 
 def column_major(pixels: Pixels) -> Pixels:
