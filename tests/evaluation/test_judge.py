@@ -31,7 +31,7 @@ def test_a_limit_compares_the_value_and_shows_the_interval():
     assert failed.check.verdict is Verdict.FAIL
     assert failed.check.measured == "0.9100 [0.8377, 0.9519]"
     assert (failed.check.name, failed.check.threshold) == ("accuracy", ">= 0.92")
-    assert failed.numbers["limit_value"] == 0.92
+    assert (failed.numbers["measured"], failed.numbers["threshold"]) == (0.91, 0.92)
 
 
 def test_an_upper_limit_is_met_at_the_limit_itself():
@@ -62,7 +62,8 @@ def test_a_drop_is_judged_by_the_paired_test(right, verdict):
     judged = _judge("accuracy:max_drop=1pp", _answers(1000, right), _answers(1000, 900))
 
     assert judged.check.verdict is verdict
-    assert judged.numbers["difference"] == pytest.approx((right - 900) / 1000)
+    assert judged.numbers["measured"] == pytest.approx((right - 900) / 1000)
+    assert judged.numbers["threshold"] == -0.01
     assert judged.check.measured.startswith(f"{(right - 900) / 10:+.2f} pp [")
 
 
@@ -87,7 +88,7 @@ def test_a_rise_is_shown_as_a_rise(classified):
 
     assert judged.check.verdict is Verdict.FAIL
     assert judged.check.measured.startswith("+")
-    assert judged.numbers["gain"] < 0 < judged.numbers["difference"]
+    assert judged.numbers["gain"] < 0 < judged.numbers["threshold"] < judged.numbers["measured"]
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,15 @@ def test_a_gate_file_names_baseline_columns_and_least_rows(
     assert any("accuracy >= 0.99" in warning for warning in result.warnings)
 
 
+def test_a_gate_file_without_gates_passes_nothing(context, rows, tmp_path):
+    (tmp_path / "gates.toml").write_text("version = 1\n")
+
+    result = evaluate(context, "colours/2", data=rows(), gates=tmp_path / "gates.toml")
+
+    assert (result.exit_code, result.data["gates"]) == (7, [])
+    assert result.data["comparison"]["against"]["ref"] == "colours/1"
+
+
 def test_a_passed_evaluation_is_kept_with_the_version(context, rows):
     result = evaluate(context, "colours/2", data=rows(), gate_expressions=("accuracy>=0.8",))
 
@@ -360,5 +369,5 @@ def test_the_command_line_gives_one_document_and_the_exit_code(mlx, registry, ro
     outcome = mlx(*arguments, "--json")
 
     assert (outcome.code, outcome.document["verdict"]) == (5, "fail")
-    assert outcome.data["gates"][0]["limit_value"] == 0.99
+    assert outcome.data["gates"][0]["threshold"] == 0.99
     assert outcome.data["evidence"] is None

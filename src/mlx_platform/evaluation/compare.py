@@ -197,16 +197,12 @@ def better(comparison: Comparison, name: str) -> Outcome:
 
 def _unmeasured(difference: Difference, verdict: Verdict, message: str) -> Outcome:
     nan = math.nan
-    return Outcome(verdict, _sign(difference.metric) * difference.value, nan, nan, nan, message=message)
-
-
-def _sign(metric: Metric) -> float:
-    return -1.0 if metric.higher_is_better is False else 1.0
+    return Outcome(verdict, difference.metric.sign * difference.value, nan, nan, nan, message=message)
 
 
 def _decide(comparison: Comparison, difference: Difference, margin: Margin) -> Outcome:
     metric = difference.metric
-    gain = _sign(metric) * difference.value
+    gain = metric.sign * difference.value
     if comparison.identical:
         verdict = Verdict.PASS if margin.of(1.0) > 0 else Verdict.FAIL
         return Outcome(
@@ -244,7 +240,7 @@ def _decide_by_resampling(comparison: Comparison, difference: Difference, margin
     candidate, baseline = difference.resampled or (None, None)
     if candidate is None or baseline is None:
         raise ValueError("a difference without resamples")
-    sign = _sign(metric)
+    sign = metric.sign
     # The margin is resampled with the baseline: a share of an uncertain number is uncertain too.
     room = candidate.combine(baseline, lambda new, old: sign * (new - old) + margin.of(old))
     tolerated = margin.of(difference.baseline)

@@ -18,21 +18,25 @@ NO_BASELINE = "there is no baseline to compare with"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A gate with its answer, for people (`check`) and as numbers (JSON-ready)."""
+    """A gate with its answer, for people (`check`) and as numbers (JSON-ready).
+
+    The numbers of a limit are the value and the limit; those of a drop or a rise are the difference from the
+    baseline and the difference that is allowed, with the one-sided bounds of the gain.
+    """
 
     gate: Gate
     check: Check
     numbers: Mapping[str, Any]
 
     def document(self) -> dict[str, Any]:
+        """The answer, JSON-ready: `measured` and `threshold` are numbers that compare with each other."""
         return {
             "name": self.gate.name,
             "metric": self.gate.metric,
             "limit": self.gate.limit,
             "level": "warn" if self.gate.warn else "fail",
             "verdict": str(self.check.verdict),
-            "measured": self.check.measured,
-            "threshold": self.check.threshold,
+            "shown": self.check.measured,
             "message": self.check.message,
             "skipped": self.check.skipped,
             **self.numbers,
@@ -102,7 +106,8 @@ def _without_baseline(gate: Gate, defaults: Defaults) -> Judged:
         group="gates",
         skipped=NO_BASELINE if defaults.on_missing == "skip" else "",
     )
-    return Judged(gate, check, {"value": None, "lower": None, "upper": None})
+    limit = finite(gate.threshold) if gate.limit in ("min", "max") else None
+    return Judged(gate, check, {"measured": None, "threshold": limit, "lower": None, "upper": None})
 
 
 def _absolute(gate: Gate, measurement: Measurement | None) -> Judged:
@@ -116,10 +121,10 @@ def _absolute(gate: Gate, measurement: Measurement | None) -> Judged:
         measured, message = shown(value, measurement.lower, measurement.upper), ""
     check = Check(gate.metric, verdict, measured, gate.bound, message, "gates")
     numbers = {
-        "value": finite(measurement.value if measurement else math.nan),
+        "measured": finite(measurement.value if measurement else math.nan),
+        "threshold": gate.threshold,
         "lower": finite(measurement.lower if measurement else math.nan),
         "upper": finite(measurement.upper if measurement else math.nan),
-        "limit_value": gate.threshold,
     }
     return Judged(gate, check, numbers)
 
@@ -137,13 +142,13 @@ def _paired(gate: Gate, comparison: Comparison | None, defaults: Defaults) -> Ju
         verdict = {"fail": Verdict.FAIL, "error": Verdict.ERROR}.get(defaults.on_inconclusive, verdict)
     check = Check(gate.metric, verdict, _shown_gain(gate, outcome), gate.bound, message, "gates")
     numbers = {
-        "value": finite(difference.candidate),
+        "measured": finite(difference.value),
+        "threshold": finite(-difference.metric.sign * outcome.margin),
+        "candidate": finite(difference.candidate),
         "baseline": finite(difference.baseline),
-        "difference": finite(difference.value),
         "gain": finite(outcome.gain),
         "lower": finite(outcome.lower),
         "upper": finite(outcome.upper),
-        "margin": finite(outcome.margin),
         "rows_needed": outcome.rows_needed or None,
     }
     return Judged(gate, check, numbers)
@@ -159,7 +164,7 @@ def _shown_gain(gate: Gate, outcome: Outcome) -> str:
     if math.isnan(outcome.gain):
         return ""
     # Shown in the metric's own direction, so that a rising loss reads as a rise.
-    sign = -1.0 if METRICS[gate.metric].higher_is_better is False else 1.0
+    sign = METRICS[gate.metric].sign
     ends = sorted((sign * outcome.lower, sign * outcome.upper))
     if METRICS[gate.metric].unit == "share":
         text, low, high = (f"{100 * value:+.2f}" for value in (sign * outcome.gain, *ends))

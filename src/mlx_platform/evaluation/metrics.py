@@ -72,6 +72,11 @@ class Metric:
     undefined: str = "it is not a number"
     needs_probabilities: bool = False
 
+    @property
+    def sign(self) -> float:
+        """What turns a difference into a gain: -1 where lower is better."""
+        return -1.0 if self.higher_is_better is False else 1.0
+
     def of(self, scored: Scored) -> float:
         """The metric over all rows."""
         if self.needs_probabilities and isinstance(scored, Classified) and scored.probabilities is None:

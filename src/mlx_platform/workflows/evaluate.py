@@ -134,7 +134,7 @@ def _find(context: Context, subject: Subject, other: Subject | None, rows: Rows,
     with context.progress.stage("measuring"):
         measurements = measure_scored(scored, confidence=confidence, seed=seed)
     measurements["model_size_mb"] = _size(subject, scored.rows)
-    default = not asked.gates and comparison is not None
+    default = not asked.gates and not asked.source and comparison is not None
     if default:
         asked = replace(asked, gates=(parse_expression(_DEFAULT_GATES[task]),))
     judged = judge(asked.gates, measurements, comparison, asked.defaults)

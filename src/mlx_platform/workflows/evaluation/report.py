@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mlx_platform.core.report import Bars, Fact, Matrix, Report, Result, Section, Series, Table
+from mlx_platform.core.tensors import Array
 from mlx_platform.core.text import plural
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.evaluation.compare import Difference
@@ -124,10 +125,13 @@ def _details(findings: Findings) -> Iterable[Section]:
     yield _worst_labels(findings, scored)
 
 
-def _recall(scored: Classified) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _recall(scored: Classified) -> Array:
+    """The share of right answers of each class; NaN for one without rows."""
     counts = confusion(scored)
     rows = counts.sum(axis=1)
-    return np.divide(counts.diagonal(), rows, out=np.full(len(rows), np.nan), where=rows > 0)
+    recall = np.full(len(rows), np.nan)
+    np.divide(counts.diagonal(), rows, out=recall, where=rows > 0)
+    return recall
 
 
 def _recall_bars(findings: Findings, scored: Classified) -> Bars:
