@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from projects import Project
 
 from mlx_platform.core.errors import MlxError, UndecidedError, UsageError
 from mlx_platform.core.report import Result
@@ -33,10 +34,11 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def register(context: Context, source: Path, tmp_path: Path) -> Version:
-    package = build_package(source, tmp_path / "source", BuildOptions(baseline=b'{"a": 1}')).package
+def register(project: Project, source: Path) -> Version:
+    """Make a file `small/1` of a project."""
+    package = build_package(source, project.folder / "built", BuildOptions(baseline=b'{"a": 1}')).package
     lineage = Lineage(dataset_version="v1", git_commit="abc1234", params={"layers": "2"})
-    return context.catalog.register("digits", package, lineage)[0]
+    return project.catalog.register("small", package, lineage)[0]
 
 
 def to_file(context: Context, source: Path, rows: tuple[Path, Path], output: Path, **options: Any) -> Result:
@@ -44,13 +46,14 @@ def to_file(context: Context, source: Path, rows: tuple[Path, Path], output: Pat
 
 
 def test_a_version_that_stays_as_good_becomes_a_new_version(
-    context: Context, digit_models, digit_rows, tmp_path: Path, scratch: Path
+    project: Project, digit_models, digit_rows, tmp_path: Path, scratch: Path
 ) -> None:
-    source = register(context, digit_models["perceptron"], tmp_path)
+    context = project.context
+    source = register(project, digit_models["perceptron"])
 
     result = quantize(
         context,
-        "digits/1",
+        "small/1",
         calibration=digit_rows[0],
         data=digit_rows[1],
         max_drop="2pp",
@@ -59,9 +62,9 @@ def test_a_version_that_stays_as_good_becomes_a_new_version(
 
     assert result.verdict is Verdict.PASS
     assert list(scratch.iterdir()) == []
-    version = context.catalog.resolve("digits/2")
+    version = context.catalog.resolve("small/2")
     assert result.data["version"]["ref"] == version.ref
-    assert (version.parent, version.quantized, version.aliases) == ("digits/1", True, ())
+    assert (version.parent, version.quantized, version.aliases) == ("small/1", True, ())
     assert (version.dataset_version, version.git_commit) == ("v1", "abc1234")
     assert version.metrics["accuracy"] == result.data["accuracy"]["after"]
     assert (tmp_path / "report" / "report.html").is_file()
@@ -79,28 +82,30 @@ def test_a_version_that_stays_as_good_becomes_a_new_version(
 
 
 def test_the_same_rows_again_give_the_version_that_is_there(
-    context: Context, digit_models, digit_rows, tmp_path: Path
+    project: Project, digit_models, digit_rows
 ) -> None:
-    register(context, digit_models["perceptron"], tmp_path)
+    register(project, digit_models["perceptron"])
     results = [
-        quantize(context, "digits/1", calibration=digit_rows[0], data=digit_rows[1], max_drop="2pp")
+        quantize(project.context, "small/1", calibration=digit_rows[0], data=digit_rows[1], max_drop="2pp")
         for _ in range(2)
     ]
 
     assert [result.data["created"] for result in results] == [True, False]
     assert [result.data["version"]["version"] for result in results] == [2, 2]
-    assert len(context.catalog.versions("digits")) == 2
+    assert len(project.catalog.versions("small")) == 2
     with pytest.raises(UndecidedError, match="already quantized"):
-        quantize(context, "digits/2", calibration=digit_rows[0], data=digit_rows[1])
+        quantize(project.context, "small/2", calibration=digit_rows[0], data=digit_rows[1])
 
 
 def test_a_loss_beyond_the_limit_registers_nothing(
-    context: Context, fragile: Path, fragile_rows, tmp_path: Path
+    project: Project, fragile: Path, fragile_rows, tmp_path: Path
 ) -> None:
-    register(context, fragile, tmp_path)
+    register(project, fragile)
     output = tmp_path / "out.onnx"
 
-    result = quantize(context, "digits/1", calibration=fragile_rows[0], data=fragile_rows[1], output=output)
+    result = quantize(
+        project.context, "small/1", calibration=fragile_rows[0], data=fragile_rows[1], output=output
+    )
 
     assert (result.verdict, result.exit_code) == (Verdict.FAIL, 5)
     assert result.data["version"] is None
@@ -108,7 +113,7 @@ def test_a_loss_beyond_the_limit_registers_nothing(
     assert result.data["accuracy"]["before"] == 1
     assert result.data["accuracy"]["lower"] > 1
     assert "Nothing was registered" in result.report.summary
-    assert len(context.catalog.versions("digits")) == 1
+    assert len(project.catalog.versions("small")) == 1
     assert not output.exists()
 
 
@@ -303,4 +308,5 @@ def test_the_command_line_says_what_came_of_it(mlx, digit_models, digit_rows) ->
     assert outcome.document["verdict"] == "pass"
     assert outcome.data["nodes"]["quantized"] == 3
     assert outcome.data["latency_ms"]["after"] > 0
+    assert outcome.data["latency_ms"]["batch"]["rows"] == 32
     assert Path("small.onnx").stat().st_size == outcome.data["size"]["after"]

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import UndecidedError, UsageError
-from mlx_platform.core.tensors import Columns
-from mlx_platform.core.text import plural
+from mlx_platform.core.tensors import Columns, Tensors
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
 from mlx_platform.workflows.quantization.rows import Calibration, Rows, feeds
 
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from mlx_platform.inference.model import Model
     from mlx_platform.quantize.latency import Race
 
+BATCH = 32
+_RACE_SECONDS = 1.0
 DEFAULT_DROP = "1pp"
 DEFAULT_RISE = "2%rel"  # of an error in the label's own unit, which has no percentage points
 
@@ -32,7 +33,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Both models on the same rows; `agreement`, `kl`, `relative_error` are None where they mean nothing."""
+    """Both models on the same rows.
+
+    `race` is about one row at a time, `batch_race` about `BATCH` rows at once where the model takes them.
+    `agreement`, `kl` and `relative_error` are None where they have no meaning.
+    """
 
     metric: str
     before: "Mapping[str, Measurement]"
@@ -40,6 +45,7 @@ class Judgement:
     comparison: "Comparison"
     gate: "Judged"
     race: "Race"
+    batch_race: "Race | None"
     agreement: float | None
     kl: float | None
     relative_error: float | None
@@ -110,7 +116,7 @@ def judge_pair(
     measured = [measure_scored(scored) for scored in scores]
     comparison = compare(scores[1], scores[0], metrics=[gate.metric])
     (judged,) = judge([gate], measured[1], comparison)
-    race = _race(before.model, after.model, rows.calibration)
+    races = _races(before.model, after.model, rows.calibration)
     old, new = before.answers, after.answers
     probabilities = "probabilities" in old
     return Judgement(
@@ -119,20 +125,27 @@ def judge_pair(
         after=measured[1],
         comparison=comparison,
         gate=judged,
-        race=race,
+        race=races[0],
+        batch_race=races[1],
         agreement=comparison.flips.agreement if comparison.flips else None,
         kl=mean_divergence(old["probabilities"], new["probabilities"]) if probabilities else None,
         relative_error=relative_error(old["value"], new["value"]) if task == "regression" else None,
-        speed=None if min_speedup is None else _speed_check(race, min_speedup),
+        speed=None if min_speedup is None else _speed_check(races[0], min_speedup),
     )
 
 
-def _race(before: "Model", after: "Model", calibration: Calibration) -> "Race":
-    """One row at a time, as a lone request meets the model."""
+def _races(before: "Model", after: "Model", calibration: Calibration) -> "tuple[Race, Race | None]":
+    """A lone row, and a batch as a busy server makes it."""
     from mlx_platform.quantize.latency import race
 
-    lone = next(feeds(before, calibration.first(1)))
-    return race(lambda: before.run(lone), lambda: after.run(lone))
+    def run(inputs: Tensors) -> "Race":
+        return race(lambda: before.run(inputs), lambda: after.run(inputs), seconds=_RACE_SECONDS)
+
+    lone = run(next(feeds(before, calibration.first(1))))
+    fixed = any(spec.shape[:1] != (None,) for spec in before.spec.inputs)
+    if fixed or calibration.rows < BATCH:
+        return lone, None
+    return lone, run(before.encode(calibration.first(BATCH).columns))
 
 
 def _speed_check(race: "Race", least: float) -> Check:
@@ -152,10 +165,3 @@ def check_speedup(min_speedup: float | None) -> None:
         raise UsageError(
             f"A speed-up of {min_speedup:g} cannot be asked for.", hint="Write --min-speedup 1.2."
         )
-
-
-def rows_phrase(judgement: Judgement) -> str:
-    """How many rows decided, and how many answers changed sides."""
-    text = plural(judgement.comparison.rows, "row")
-    flips = judgement.comparison.flips
-    return text if flips is None else f"{text}, {flips.lost:,} lost, {flips.won:,} won"

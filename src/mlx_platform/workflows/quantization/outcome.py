@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlx_platform.core.evidence import Evidence
 from mlx_platform.registry.version import QUANTIZED, Lineage, Version
 from mlx_platform.workflows.quantization.coverage import Coverage
-from mlx_platform.workflows.quantization.judgement import Judgement
+from mlx_platform.workflows.quantization.judgement import BATCH, Judgement
 from mlx_platform.workflows.quantization.rows import Rows
 from mlx_platform.workflows.subject import Subject
 from mlx_platform.workflows.tools import tool_versions
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlx_platform.evaluation.measure import Measurement
+    from mlx_platform.quantize.latency import Race
     from mlx_platform.quantize.static import Quantized
 
 METHOD = "static-int8"
@@ -48,10 +49,14 @@ class Outcome:
             )
         if not verified.kernels:
             found.append("No integer operator runs on this processor: INT8 saves space here, not time.")
+        batch = self.judgement.batch_race
+        more = f" {BATCH} rows at once are {batch.speedup:.2f} times as fast." if batch else ""
         if race.upper < 1:
-            found.append(f"INT8 is slower on this machine: {race.speedup:.2f} times as fast.")
+            found.append(
+                f"A single row is slower in INT8 on this machine, {race.speedup:.2f} times as fast.{more}"
+            )
         elif race.lower <= 1:
-            found.append("INT8 is not measurably faster on this machine.")
+            found.append(f"A single row is not measurably faster in INT8 on this machine.{more}")
         inner = self.made.prepared.inspection.in_subgraphs
         if inner:
             found.append(f"{inner} layers inside If, Loop or Scan bodies stay in float32.")
@@ -66,13 +71,12 @@ class Outcome:
         }
 
     def latency(self) -> dict[str, Any]:
-        race = self.judgement.race
+        """One row at a time; `batch` is several at once, None where the model does not take them."""
+        judgement = self.judgement
+        batch = judgement.batch_race
         return {
-            "before": race.before_ms,
-            "after": race.after_ms,
-            "speedup": race.speedup,
-            "lower": race.lower,
-            "upper": race.upper,
+            **_race_document(judgement.race),
+            "batch": {"rows": BATCH, **_race_document(batch)} if batch else None,
         }
 
     def measured(self) -> dict[str, Any]:
@@ -159,6 +163,16 @@ def evidence_of(outcome: Outcome, version: Version, max_drop: str, created: date
         },
         tools={**tool_versions(), "onnx": metadata.version("onnx")},
     )
+
+
+def _race_document(race: "Race") -> dict[str, float]:
+    return {
+        "before": race.before_ms,
+        "after": race.after_ms,
+        "speedup": race.speedup,
+        "lower": race.lower,
+        "upper": race.upper,
+    }
 
 
 def _finite(measured: "Mapping[str, Measurement]") -> dict[str, float]:

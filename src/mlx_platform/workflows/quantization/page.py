@@ -1,13 +1,17 @@
 """The report of a quantization."""
 
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.report import Fact, Report, Result, Section, Table
 from mlx_platform.core.text import plural, printable
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.describe import size_text
-from mlx_platform.workflows.quantization.outcome import Outcome
+from mlx_platform.workflows.quantization.judgement import BATCH
+from mlx_platform.workflows.quantization.outcome import METHOD, Outcome
+
+if TYPE_CHECKING:
+    from mlx_platform.quantize.latency import Race
 
 _LAYERS_SHOWN = 200
 
@@ -40,7 +44,7 @@ def data_of(outcome: Outcome) -> dict[str, Any]:
         "version": version.document() if version else None,
         "created": outcome.created,
         "output": str(outcome.output) if outcome.output else None,
-        "method": "static-int8",
+        "method": METHOD,
         "target": outcome.made.target.name,
         "calibration": {
             "path": str(outcome.rows.calibration.path),
@@ -114,7 +118,7 @@ def _facts(outcome: Outcome) -> tuple[Fact, ...]:
 
 
 def _side_by_side(outcome: Outcome) -> Table:
-    verified, race, judgement = outcome.made.verified, outcome.judgement.race, outcome.judgement
+    verified, judgement = outcome.made.verified, outcome.judgement
     rows = [
         (
             "size",
@@ -122,17 +126,14 @@ def _side_by_side(outcome: Outcome) -> Table:
             size_text(verified.size_after),
             f"{verified.size_after / verified.size_before:.2f} times",
         ),
-        (
-            "latency, 1 row",
-            f"{race.before_ms:.3g} ms",
-            f"{race.after_ms:.3g} ms",
-            f"{race.speedup:.2f} times as fast [{race.lower:.2f}, {race.upper:.2f}]",
-        ),
+        _race_row("latency, 1 row", judgement.race),
     ]
+    if judgement.batch_race:
+        rows.append(_race_row(f"latency, {BATCH} rows", judgement.batch_race))
     measured = outcome.measured()
     if "drop_pp" in measured:
-        ends = f"[{-measured['upper']:+.2f}, {-measured['lower']:+.2f}]"
-        change = f"{-measured['drop_pp']:+.2f} pp {ends}"
+        gain, lower, upper = (0.0 - measured[key] for key in ("drop_pp", "upper", "lower"))
+        change = f"{gain:+.2f} pp [{lower:+.2f}, {upper:+.2f}]"
     else:
         change = f"{measured['rise']:+.4g} [{measured['lower']:+.4g}, {measured['upper']:+.4g}]"
     rows.append((judgement.metric, f"{measured['before']:.4f}", f"{measured['after']:.4f}", change))
@@ -144,6 +145,11 @@ def _side_by_side(outcome: Outcome) -> Table:
     if judgement.relative_error is not None:
         rows.append(("relative error", "", f"{judgement.relative_error:.2g}", "of the answers"))
     return Table("Side by side", ("", "float32", "int8", "change"), tuple(rows), numeric=(1, 2))
+
+
+def _race_row(name: str, race: "Race") -> tuple[str, str, str, str]:
+    change = f"{race.speedup:.2f} times as fast [{race.lower:.2f}, {race.upper:.2f}]"
+    return (name, f"{race.before_ms:.3g} ms", f"{race.after_ms:.3g} ms", change)
 
 
 def _details(outcome: Outcome) -> tuple[Section, ...]:
@@ -187,10 +193,15 @@ def _operators(outcome: Outcome) -> Table:
 
 
 def _next_steps(outcome: Outcome) -> tuple[str, ...]:
+    judgement = outcome.judgement
     if outcome.version is not None:
         ref = outcome.version.ref
-        data = outcome.rows.path
-        return (f"mlx eval {ref} --data {data}", f"mlx promote {ref} --to staging")
-    if outcome.output is not None and outcome.judgement.verdict is Verdict.PASS:
+        return (f"mlx eval {ref} --data {outcome.rows.path}", f"mlx promote {ref} --to staging")
+    if outcome.output is not None:
         return (f"mlx serve {outcome.output}",)
+    if judgement.verdict is Verdict.UNDECIDED:
+        needed = judgement.gate.numbers["rows_needed"]
+        return (f"Judge it by more labelled rows{f', about {needed:,}' if needed else ''}.",)
+    if judgement.gate.check.verdict is Verdict.PASS:
+        return ("Keep the float32 model on this machine, or leave out --min-speedup.",)
     return ("Calibrate on more rows like production's, or allow a larger loss with --max-drop.",)
