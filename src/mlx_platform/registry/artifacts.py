@@ -40,7 +40,7 @@ def locate(location: str, source: str, root: ArtifactRoot, *, server: bool) -> P
 
     Args:
         location: what the registry says.
-        source: the version's `source`; MLflow's own form is `models:/m-...`.
+        source: the version's `source`: `models:/m-...`, a version it was copied from, or the location.
         root: what the settings allow.
         server: whether a tracking server hands out the locations; stores of its kind are then allowed.
 
@@ -53,7 +53,7 @@ def locate(location: str, source: str, root: ArtifactRoot, *, server: bool) -> P
     _refuse_tricks(_below(source, root))
     _refuse_tricks(_below(location, root))
     model = model_id_of(source)
-    if not model and not _COPIED.fullmatch(source) and urlsplit(source).scheme not in _REMOTE | {"", "file"}:
+    if not model and not _COPIED.fullmatch(source) and source != location:
         raise _elsewhere(source)
     path = _local_path(location)
     if path is None:

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -93,7 +93,7 @@ class Backend:
         with file_lock(lock, timeout=_REGISTER_SECONDS, purpose="registering"):
             yield
 
-    def load(self, name: str, number: int, holders: dict[str, int]) -> Version | None:
+    def load(self, name: str, number: int, holders: Mapping[str, int]) -> Version | None:
         """One version; None when there is none of this number."""
         found = (version_of(row, holders) for row in self.reader.rows(name, numbers=(number,)))
         return next((version for version in found if version), None)

@@ -182,6 +182,7 @@ class Catalog:
         check_name(name)
         check_lineage(lineage)
         self.create()
+        self.journal(name)  # a broken one is said before anything is written
         with self._backend.alone():
             known = self._same_content(name, package.content_digest)
             if known and if_exists == "fail":

@@ -26,7 +26,8 @@ class Event:
 
     `number` is the place in the sequence, 0 before the registry gave one. `digest` is the package digest of
     `to_version`, so that a version number that was given out twice cannot stand in for what was promoted.
-    `hash` covers every other field but `number` and `valid`; `valid` is set by `fold`.
+    `hash` covers every other field but `number` and `valid`, and is empty for an event that was changed after
+    it was written; `valid` is set by `fold`.
     """
 
     number: int
@@ -56,8 +57,8 @@ class Event:
             "id": self.id,
             "model": self.model,
             "alias": self.alias,
-            "from": self.from_version,
-            "to": self.to_version,
+            "from_version": self.from_version,
+            "to_version": self.to_version,
             "digest": self.digest,
             "after": self.after,
             "kind": self.kind,
@@ -68,26 +69,24 @@ class Event:
             "prev_hash": self.prev_hash,
         }
 
-    def computed_hash(self) -> str:
-        """The SHA-256 of the event's content as canonical JSON."""
-        return hashlib.sha256(_canonical(self._content()).encode()).hexdigest()
-
     def encode(self) -> str:
-        """The text that the registry keeps: the content and its hash."""
-        return _canonical(self._content() | {"hash": self.computed_hash()})
+        """The text that the registry keeps: the hash, and behind it what it is the hash of."""
+        content = _canonical(self._content())
+        return f"{_sha256(content)} {content}"
 
 
 def decode_event(number: int, text: str) -> Event | None:
     """Read back what `encode` wrote; None when the text is none of it."""
+    stated, _, body = text.partition(" ")
     try:
-        content = json.loads(text, parse_constant=_kind)
+        content = _DECODER.decode(body)
         event = Event(
             number=number,
             id=_text(content["id"]),
             model=_text(content["model"]),
             alias=_text(content["alias"]),
-            from_version=_version(content["from"]),
-            to_version=_version(content["to"]),
+            from_version=_version(content["from_version"]),
+            to_version=_version(content["to_version"]),
             digest=_text(content["digest"]),
             after=_count(content["after"]),
             kind=_kind(content["kind"]),
@@ -96,7 +95,7 @@ def decode_event(number: int, text: str) -> Event | None:
             evidence=dict(content["evidence"]),
             time=datetime.fromisoformat(_text(content["time"])).astimezone(UTC),
             prev_hash=_text(content["prev_hash"]),
-            hash=_text(content["hash"]),
+            hash=stated if stated == _sha256(body) else "",
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
@@ -198,7 +197,7 @@ def fold(model: str, events: Iterable[Event]) -> Journal:
         if problem:
             problems.append(problem)
         counts = not problem and event.after == head_number
-        judged.append(replace(event, valid=counts))
+        judged.append(replace(event, valid=counts) if counts != event.valid else event)
         if counts:
             head = judged[-1]
             holders[event.alias] = event.to_version
@@ -239,21 +238,33 @@ def next_event(
         actor=actor,
         reason=reason,
         evidence=evidence,
-        # The text keeps milliseconds; what it cannot keep must not enter the hash.
+        # The text keeps milliseconds, and what is read back shall be what was written.
         time=time.replace(microsecond=time.microsecond // 1000 * 1000),
         prev_hash=head.hash if head else "",
     )
-    return replace(event, hash=event.computed_hash())
+    return replace(event, hash=event.encode().partition(" ")[0])
 
 
 def _problem(event: Event, model: str, known: set[int]) -> str:
-    if event.hash != event.computed_hash():
+    if not event.hash:
         return f"event {event.number} was changed after it was written"
     if event.model != model:
         return f"event {event.number} belongs to another model"
     if event.after not in known:
         return f"event {event.number} follows event {event.after}, which is missing"
     return ""
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+# NaN and infinity are no JSON, and could not be written back.
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def _canonical(content: Mapping[str, Any]) -> str:

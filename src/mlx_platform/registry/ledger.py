@@ -62,9 +62,9 @@ class Ledger:
             )
         return journal
 
-    def holders(self, name: str) -> dict[str, int]:
+    def holders(self, name: str, journal: Journal | None = None) -> dict[str, int]:
         """Who holds which alias: the journal's word, and MLflow's for aliases that it has never seen."""
-        journal = self.journal(name)
+        journal = journal or self.journal(name)
         found = {
             alias: number for alias, number in self._backend.reader.aliases(name).items() if is_alias(alias)
         }
@@ -78,7 +78,8 @@ class Ledger:
 
     def differences(self, name: str) -> tuple[str, ...]:
         """Where MLflow's aliases are not what the journal says, one sentence each."""
-        journal, aliases = self.journal(name), self._backend.reader.aliases(name)
+        journal = self.journal(name)
+        aliases = self._backend.reader.aliases(name)
         return tuple(
             f"MLflow says that {name}@{alias} is {aliases.get(alias, 'nobody')}, "
             f"the journal says {journal.holder(alias) or 'nobody'}; the journal counts."

@@ -39,7 +39,10 @@ class Lookup:
         Raises:
             NotFoundError: no such model or version.
         """
-        version = self._backend.load(name, number, self._ledger.holders(name))
+        return self._get(name, number, self._ledger.holders(name))
+
+    def _get(self, name: str, number: int, holders: Mapping[str, int]) -> Version:
+        version = self._backend.load(name, number, holders)
         if version:
             return version
         newest = self._backend.reader.rows(name, limit=1)
@@ -58,14 +61,15 @@ class Lookup:
         return UsageError(f"{name!r} is a model; say which version of it.", hint=f"Its aliases: {known}")
 
     def _resolve_alias(self, ref: AliasRef) -> Version:
-        journal, holders = self._ledger.journal(ref.name), self._ledger.holders(ref.name)
+        journal = self._ledger.journal(ref.name)
+        holders = self._ledger.holders(ref.name, journal)
         number = holders.get(ref.alias)
         if ref.back:
             before = journal.previous_holders(ref.alias)
             number = before[ref.back - 1] if ref.back <= len(before) else None
         if number is None:
             raise self._nobody(ref, holders)
-        version = self.get(ref.name, number)
+        version = self._get(ref.name, number, holders)
         moves = [event for event in journal.moves(ref.alias) if event.to_version == number]
         if moves and moves[-1].digest != version.digest:
             raise IntegrityError(

@@ -134,7 +134,8 @@ def _looks_like_path(text: str) -> bool:
         return True
     head, _, tail = text.partition("/")
     # NAME/12 is a version; any other slash without an alias sign can only be a path.
-    return bool(tail) and "@" not in text and not (is_name(head) and _NUMBER_PATTERN.fullmatch(tail))
+    version = NAME_PATTERN.fullmatch(head) and tail.isascii() and tail.isdigit()
+    return bool(tail) and "@" not in text and not version
 
 
 def _parse_registered(text: str, whole: str) -> Ref:

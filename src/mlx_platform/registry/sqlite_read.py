@@ -43,6 +43,7 @@ class SqliteReader:
     def __init__(self, database: Path, *, timeout: float) -> None:
         self._database = database
         self._timeout = timeout
+        self._workspaces: bool | None = None
 
     def understands(self) -> bool:
         """Whether every table has the columns that the queries use.
@@ -62,7 +63,7 @@ class SqliteReader:
     def names(self) -> tuple[str, ...]:
         """Every registered model by name, also those of the journal; prompts are left out."""
         with self._connect() as connection:
-            where = _in_workspace(connection, "m")
+            where = self._in_workspace(connection, "m")
             rows = connection.execute(
                 f"SELECT m.name FROM registered_models m WHERE {where} AND NOT EXISTS "  # noqa: S608 - constants
                 "(SELECT 1 FROM registered_model_tags t WHERE t.name = m.name "
@@ -73,7 +74,7 @@ class SqliteReader:
     def count(self, name: str) -> int:
         """How many versions a model has."""
         with self._connect() as connection:
-            where = _in_workspace(connection, "v")
+            where = self._in_workspace(connection, "v")
             query = f"SELECT count(*) FROM model_versions v WHERE v.name = ? AND {where} AND {_VISIBLE}"  # noqa: S608 - constants
             return int(connection.execute(query, (name,)).fetchone()[0])
 
@@ -83,7 +84,7 @@ class SqliteReader:
         """A model's versions with their tags, newest first: all, the given ones, or the last `limit`."""
         with self._connect() as connection:
             connection.execute("BEGIN")  # one snapshot: versions and tags belong together
-            where = _in_workspace(connection, "v")
+            where = self._in_workspace(connection, "v")
             query = (
                 "SELECT v.version, v.creation_time, v.source, v.run_id, v.description "  # noqa: S608 - constants
                 f"FROM model_versions v WHERE v.name = ? AND {where} AND {_VISIBLE}"
@@ -96,7 +97,7 @@ class SqliteReader:
             bound.append(-1 if limit is None else limit)
             found = connection.execute(query, bound).fetchall()
             wanted = None if numbers is None and limit is None else [int(row[0]) for row in found]
-            tags = _tags(connection, name, wanted)
+            tags = self._tags(connection, name, wanted)
         return tuple(
             Row(
                 name,
@@ -113,14 +114,14 @@ class SqliteReader:
     def aliases(self, name: str) -> dict[str, int]:
         """Who holds which alias, as MLflow has it."""
         with self._connect() as connection:
-            where = _in_workspace(connection, "a")
+            where = self._in_workspace(connection, "a")
             query = f"SELECT a.alias, a.version FROM registered_model_aliases a WHERE a.name = ? AND {where}"  # noqa: S608 - constants
             return {str(alias): int(number) for alias, number in connection.execute(query, (name,))}
 
     def location(self, name: str, number: int) -> str:
         """Where the bytes of a version are said to be; untrusted."""
         with self._connect() as connection:
-            where = _in_workspace(connection, "v")
+            where = self._in_workspace(connection, "v")
             query = (
                 "SELECT coalesce(v.storage_location, v.source) FROM model_versions v "  # noqa: S608 - constants
                 f"WHERE v.name = ? AND v.version = ? AND {where} AND {_VISIBLE}"
@@ -132,6 +133,30 @@ class SqliteReader:
         return NotFoundError(
             f"There is no registry at {printable(str(self._database))}.", hint="Create one with: mlx init"
         )
+
+    def _tags(
+        self, connection: sqlite3.Connection, name: str, numbers: Sequence[int] | None
+    ) -> dict[int, dict[str, str]]:
+        where = self._in_workspace(connection, "t")
+        query = f"SELECT t.version, t.key, t.value FROM model_version_tags t WHERE t.name = ? AND {where}"  # noqa: S608 - constants
+        tags: dict[int, dict[str, str]] = {}
+        if numbers is None:
+            found = connection.execute(query, (name,)).fetchall()
+        else:
+            found = []
+            for start in range(0, len(numbers), _BATCH):
+                part = numbers[start : start + _BATCH]
+                found += connection.execute(
+                    f"{query} AND t.version IN ({_marks(part)})", (name, *part)
+                ).fetchall()
+        for number, key, value in found:
+            tags.setdefault(int(number), {})[str(key)] = str(value or "")
+        return tags
+
+    def _in_workspace(self, connection: sqlite3.Connection, alias: str) -> str:
+        if self._workspaces is None:
+            self._workspaces = "workspace" in _columns(connection, "model_versions")
+        return f"{alias}.workspace = '{_WORKSPACE}'" if self._workspaces else "1"
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
@@ -169,31 +194,5 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
     return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
-def _in_workspace(connection: sqlite3.Connection, alias: str) -> str:
-    if "workspace" in _columns(connection, "model_versions"):
-        return f"{alias}.workspace = '{_WORKSPACE}'"
-    return "1"
-
-
 def _marks(values: Sequence[Any]) -> str:
     return ",".join("?" * len(values))
-
-
-def _tags(
-    connection: sqlite3.Connection, name: str, numbers: Sequence[int] | None
-) -> dict[int, dict[str, str]]:
-    where = _in_workspace(connection, "t")
-    query = f"SELECT t.version, t.key, t.value FROM model_version_tags t WHERE t.name = ? AND {where}"  # noqa: S608 - constants
-    tags: dict[int, dict[str, str]] = {}
-    if numbers is None:
-        found = connection.execute(query, (name,)).fetchall()
-    else:
-        found = []
-        for start in range(0, len(numbers), _BATCH):
-            part = numbers[start : start + _BATCH]
-            found += connection.execute(
-                f"{query} AND t.version IN ({_marks(part)})", (name, *part)
-            ).fetchall()
-    for number, key, value in found:
-        tags.setdefault(int(number), {})[str(key)] = str(value or "")
-    return tags

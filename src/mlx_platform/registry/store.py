@@ -124,6 +124,8 @@ class Store:
             The version's number.
         """
         client, experiment = self._client(), self._experiment()
+        from mlflow.entities import LoggedModelOutput
+
         with self._door("start a run"):
             run = client.create_run(experiment, run_name=f"register {name}", tags=dict(run_tags)).info.run_id
         model = ""
@@ -150,6 +152,7 @@ class Store:
         with self._door(f"finish the run of {name}/{number}"):
             back_link = json.dumps([{"name": name, "version": number}])
             client.set_logged_model_tags(model, {"mlflow.modelVersions": back_link})
+            client.log_outputs(run, [LoggedModelOutput(model, step=0)])
             client.set_terminated(run, "FINISHED")
         return number
 

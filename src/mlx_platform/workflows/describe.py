@@ -56,7 +56,7 @@ def event_table(events: Iterable[Event], title: str) -> Table:
             event.kind,
             event.actor,
             event.reason,
-            ", ".join(sorted(event.evidence)),
+            evidence_text(event),
         )
         for event in events
     )
@@ -74,9 +74,22 @@ def event_facts(event: Event) -> tuple[Fact, ...]:
         "digest": event.digest,
         "who": event.actor,
         "reason": event.reason,
-        "evidence": ", ".join(sorted(event.evidence)),
+        "evidence": evidence_text(event),
     }
     return tuple(Fact(label, value) for label, value in facts.items() if value)
+
+
+def evidence_text(event: Event) -> str:
+    """What a move stood on, and which gates were let pass by hand."""
+    found = [
+        f"{kind} {summary['verdict']}"
+        for kind, summary in sorted(event.evidence.items())
+        if isinstance(summary, dict) and "verdict" in summary
+    ]
+    by_hand = event.evidence.get("overridden")
+    if isinstance(by_hand, list) and by_hand:
+        found.append(f"by hand: {', '.join(map(str, by_hand))}")
+    return ", ".join(found)
 
 
 def holder_text(number: int | None) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mlx_platform.inference.package import Package
 
 _IF_EXISTS = ("reuse", "fail")
-_GOLDEN_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,6 @@ class _Baseline:
 
     columns: "Columns"
     fingerprint: str
-
-    @property
-    def seeds(self) -> "Columns":
-        return {name: column[:_GOLDEN_ROWS] for name, column in self.columns.items()}
 
 
 def register(
@@ -107,11 +102,10 @@ def _check_flags(source: Path, golden: Path | None, baseline: Path | None, if_ex
 
 def _read_baseline(context: Context, path: Path) -> _Baseline:
     from mlx_platform.inference.dataset import read_dataset
+    from mlx_platform.workflows.drifting.baseline import feature_columns
 
     dataset = read_dataset(path)
-    names = context.settings.evaluation
-    columns = dataset.features(label=names.label, id=names.id or None, weight=names.weight or None)
-    return _Baseline(columns, dataset.fingerprint)
+    return _Baseline(feature_columns(context, dataset), dataset.fingerprint)
 
 
 def _build(
@@ -121,9 +115,8 @@ def _build(
     from mlx_platform.inference.package import BASELINE, with_file
 
     with context.progress.stage(f"building the package of {source.name}"):
-        built = build_package(
-            source, out, BuildOptions(golden=golden), seed_rows=rows.seeds if rows else None
-        )
+        # Rows of the baseline never become golden cases: they may be personal, and a package travels.
+        built = build_package(source, out, BuildOptions(golden=golden))
     if rows is None:
         return built.package, built.warnings
     with context.progress.stage("profiling the baseline"):
@@ -131,13 +124,15 @@ def _build(
 
 
 def _profile(package: "Package", columns: "Columns") -> bytes:
-    from mlx_platform.drift.features import output_features
+    from mlx_platform.drift.features import output_features, positions
     from mlx_platform.drift.profile import build_profile
     from mlx_platform.inference.model import Model, features
 
     model = Model.load(package, device="cpu")
     answers = model.predict(columns).columns
-    return build_profile(features(package.spec, columns), output_features(answers)).to_json()
+    watched = features(package.spec, columns)
+    places = positions(package.spec, watched)
+    return build_profile(watched, output_features(answers), places).to_json()
 
 
 def _result(version: Version, created: bool, warnings: tuple[str, ...]) -> Result:

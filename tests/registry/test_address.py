@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.registry.address import parse_address
+
+FOLDER = Path("/srv/project")
+
+
+@pytest.mark.parametrize(
+    ("uri", "database"),
+    [
+        ("sqlite:///mlx.db", "/srv/project/mlx.db"),
+        ("sqlite:///sub/mlx.db", "/srv/project/sub/mlx.db"),
+        ("sqlite:////var/mlx.db", "/var/mlx.db"),
+    ],
+)
+def test_a_sqlite_path_is_relative_to_the_settings_unless_it_is_absolute(uri: str, database: str) -> None:
+    address = parse_address(uri, FOLDER)
+
+    assert address.database == Path(database)
+    assert address.uri == f"sqlite:///{database}"
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind"),
+    [
+        ("http://mlflow.example:5000/", "server"),
+        ("https://mlflow.example", "server"),
+        ("postgresql://u:p@host/db", "database"),
+        ("mysql+pymysql://u:p@host/db", "database"),
+    ],
+)
+def test_servers_and_databases_are_told_apart(uri: str, kind: str) -> None:
+    assert parse_address(uri, FOLDER).kind == kind
+
+
+def test_a_password_is_never_shown() -> None:
+    assert parse_address("postgresql://ada:secret@host/db", FOLDER).shown == "postgresql://ada:***@host/db"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "mlx.db",
+        "./mlruns",
+        "file:///mlruns",
+        "sqlite:///",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "http://",
+        "x://y",
+    ],
+)
+def test_other_registries_are_refused_with_an_example(uri: str) -> None:
+    with pytest.raises(UsageError):
+        parse_address(uri, FOLDER)
