@@ -79,8 +79,8 @@ def labelled_rows(
     )
     ids = dataset.column(id_column).tolist() if id_column else range(dataset.rows)
     warnings = []
-    if len(set(map(str, ids))) < len(ids):
-        repeated = len(ids) - len(set(map(str, ids)))
+    repeated = len(ids) - len(set(map(str, ids))) if id_column else 0
+    if repeated:
         warnings.append(f"{plural(repeated, 'row')} repeat an id of the column {printable(id_column)!r}.")
     if settings.weight and settings.weight in dataset.columns:
         warnings.append(f"The column {printable(weight)!r} is no input; every row counts the same.")
