@@ -290,17 +290,27 @@ def serve(start_server: StartServer, packages: dict[str, Path]) -> StartServer:
 
 
 @pytest.fixture(scope="module")
-def shared(
+def start_module_server(
     tmp_path_factory: pytest.TempPathFactory, packages: dict[str, Path]
-) -> Iterator[Callable[[str], Server]]:
-    """Servers with default settings, one per network, shared by the tests of a module."""
-    running: dict[str, Server] = {}
+) -> Iterator[StartServer]:
+    """Start servers that end with the module."""
     with ExitStack() as stack:
 
-        def get(network: str) -> Server:
-            if network not in running:
-                folder = tmp_path_factory.mktemp("server")
-                running[network] = stack.enter_context(started_server(folder, packages[network]))
-            return running[network]
+        def start(network: str, **settings: Any) -> Server:
+            folder = tmp_path_factory.mktemp("server")
+            return stack.enter_context(started_server(folder, packages[network], **settings))
 
-        yield get
+        yield start
+
+
+@pytest.fixture(scope="module")
+def shared(start_module_server: StartServer) -> Callable[[str], Server]:
+    """Servers with default settings, one per network, shared by the tests of a module."""
+    running: dict[str, Server] = {}
+
+    def get(network: str) -> Server:
+        if network not in running:
+            running[network] = start_module_server(network)
+        return running[network]
+
+    return get

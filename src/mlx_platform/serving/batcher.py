@@ -27,6 +27,7 @@ from mlx_platform.serving.waiting import Waiting
 
 _SWEEP_SECONDS = 0.05  # how late a deadline may be noticed
 _INLINE_LIMIT = 0.05  # seconds that a run may hold up the event loop, once
+_GRACE_SECONDS = 1.0
 _STUCK_SECONDS = 5.0  # how long past its last deadline a run may go on before it is taken for lost
 _logger = logging.getLogger(__name__)
 
@@ -141,6 +142,15 @@ class Batcher:
                 timer.cancel()
         for _ in range(self.policy.workers):
             self._work.put(None)
+
+    async def wait_for_runs(self) -> None:
+        """Wait for runs that go on although nobody waits any more; the watchdog ends them at their deadline.
+
+        A process that ends while its runtime is still computing is aborted by the runtime.
+        """
+        end = max((batch.deadline for batch in self._running), default=0.0) + _GRACE_SECONDS
+        while self._running and time.monotonic() < end:  # noqa: ASYNC110 - once in a life
+            await asyncio.sleep(0.005)
 
     def _start_workers(self) -> None:
         for _ in range(self.policy.workers):

@@ -182,6 +182,7 @@ class Engine:
         self.draining = self.closed = True
         if self.batcher is not None:
             await self.batcher.close(patience)
+            await self.batcher.wait_for_runs()
         self._helpers.shutdown(wait=False, cancel_futures=True)
 
     def _check_rows(self, rows: int) -> None:

@@ -5,6 +5,7 @@ connections. What breaks a limit is answered here, as JSON, before the applicati
 """
 
 import asyncio
+import re
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +21,7 @@ RESPOND = "mlx.respond"
 DISCONNECT_HOOK = "mlx.on_disconnect"
 """Key of the scope under which the application leaves a function to call when the client goes early."""
 
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _CLOSE = b"connection: close\r\n"
 _LINGER_SECONDS = 2.0  # how long what a refused client still sends is read and thrown away
 
@@ -58,6 +60,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._body_bytes = 0
         self._refused = False
+        self._quiet_since = self.loop.time()
 
     @property
     def busy(self) -> bool:
@@ -87,10 +90,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self._in_head:
             self._head_bytes += len(data)
+            if b"pgrade:" in data:
+                data = _without_upgrade(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # The request is answered as if it had not asked to switch; what follows it is no HTTP we know.
             if self.cycle is not None:
                 self.cycle.keep_alive = False
         except httptools.HttpParserError as error:
@@ -167,6 +171,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
+        self._quiet_since = self.loop.time()
         if self.flow.write_paused:
             self.flow.pause_reading()  # until the client has read what it asked for
 
@@ -186,12 +191,20 @@ class LimitedProtocol(HttpToolsProtocol):
         self._disarm()
         super().on_message_complete()
 
-    def shutdown(self) -> None:
-        """Close once nothing is on its way any more."""
+    def retire(self, silence: float) -> None:
+        """Close after the answer that is on its way, or at once where a client has been silent for so long.
+
+        Args:
+            silence: seconds; somebody who sends one request after the other is never silent for long, and
+                would lose the one that is just under way.
+        """
         if self._refused:
             self.transport.abort()
+        elif not self.busy:
+            if self.loop.time() - self._quiet_since >= silence:
+                self.transport.close()
         elif not self._receiving:
-            super().shutdown()
+            self.cycle.keep_alive = False
 
     def timeout_keep_alive_handler(self) -> None:
         if self.transport.get_write_buffer_size():
@@ -243,6 +256,12 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Hide an offer to switch protocols, such as Java's to speak HTTP/2: the parser would skip the body."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nx-grade:", head) + end + rest
 
 
 def _response(status: int, message: str) -> bytes:

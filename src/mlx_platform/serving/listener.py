@@ -75,34 +75,45 @@ class Listener:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._tell_time(loop)
-        self._server = await loop.create_server(
-            lambda: LimitedProtocol(self._limits, self._config, self._state, loop),
-            sock=self._socket,
-            backlog=_BACKLOG,
-        )
+        self._server = await loop.create_server(self._new_protocol, sock=self._socket, backlog=_BACKLOG)
 
-    def stop_accepting(self) -> None:
-        """Close the socket; the connections stay."""
-        if self._server is not None:
-            self._server.close()
+    def _new_protocol(self) -> LimitedProtocol:
+        return LimitedProtocol(self._limits, self._config, self._state, asyncio.get_running_loop())
 
-    async def wait_for_end(self, patience: float, linger: float) -> None:
+    def _connections(self) -> list[LimitedProtocol]:
+        return [each for each in self._state.connections if isinstance(each, LimitedProtocol)]
+
+    async def stop_accepting(self) -> None:
+        """Close the socket; the connections stay, also those that the kernel made and nobody has taken."""
+        if self._server is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._socket.listen(0)  # few can come while the last ones are taken
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                break
+            connection.setblocking(False)
+            await loop.connect_accepted_socket(self._new_protocol, connection)
+        self._server.close()
+
+    async def wait_for_end(self, patience: float, silence: float) -> None:
         """Let the connections end, each after its answer.
 
         Args:
             patience: seconds after which those that are not done are left as they are.
-            linger: seconds in which a request that a client was just sending is still taken.
+            silence: seconds without a request after which a connection is closed.
         """
         end = time.monotonic() + patience
-        await asyncio.sleep(min(linger, patience))
-        while self._state.connections and time.monotonic() < end:
-            for connection in list(self._state.connections):
-                connection.shutdown()
+        while self._connections() and time.monotonic() < end:
+            for connection in self._connections():
+                connection.retire(silence)
             await asyncio.sleep(0.01)
 
     def abort(self) -> None:
         """Cut the connections that are left."""
-        for connection in list(self._state.connections):
+        for connection in self._connections():
             connection.transport.abort()
         if self._clock is not None:
             self._clock.cancel()

@@ -35,7 +35,7 @@ class Histogram:
         buckets: list[tuple[str, float]] = []
         for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
             running += count
-            buckets.append((str(bound), running))
+            buckets.append((bound if isinstance(bound, str) else str(float(bound)), running))
         return buckets
 
 

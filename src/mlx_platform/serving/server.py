@@ -19,8 +19,7 @@ from mlx_platform.serving.listener import Listener, bind
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.traffic.writer import TrafficWriter
 
-_ACCEPT_SECONDS = 0.02  # what the kernel has accepted for us is taken over before the socket closes
-_LINGER_SECONDS = 0.25  # a client may just be sending on a connection that looks idle
+_SILENCE_SECONDS = 0.5
 _FAREWELL_SECONDS = 0.5
 _ADMIN_LIMITS = HttpLimits(body_bytes=64 * 1024, connections=64)
 
@@ -115,7 +114,7 @@ class _Server:
             await self._serve_until_stopped(engine, front, back)
         finally:
             await self._drain(engine, front)
-            back.stop_accepting()
+            await back.stop_accepting()
             back.abort()
 
     async def _serve_until_stopped(self, engine: Engine, front: Listener, back: Listener) -> None:
@@ -140,9 +139,9 @@ class _Server:
     async def _drain(self, engine: Engine, front: Listener) -> None:
         """Not ready first, then no new connections, then nothing new; what was accepted is finished."""
         engine.draining = True
-        await self._unless_hurried(asyncio.sleep(self._settings.drain_delay_s + _ACCEPT_SECONDS))
-        front.stop_accepting()
-        await self._unless_hurried(front.wait_for_end(self._settings.drain_timeout_s, _LINGER_SECONDS))
+        await self._unless_hurried(asyncio.sleep(self._settings.drain_delay_s))
+        await front.stop_accepting()
+        await self._unless_hurried(front.wait_for_end(self._settings.drain_timeout_s, _SILENCE_SECONDS))
         # Whoever still waits is told so, and that message gets a moment to go out.
         await engine.close(0.0)
         await front.wait_for_end(_FAREWELL_SECONDS, 0.0)

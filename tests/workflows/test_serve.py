@@ -1,0 +1,78 @@
+"""`mlx serve` as a user starts it: a process, an address, a signal."""
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import onnx
+import orjson
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from mlx_platform.traffic.log import read_log
+
+
+@pytest.fixture
+def model_file(tmp_path):
+    """y = 2 x."""
+    two = numpy_helper.from_array(np.array([2], np.float32), "two")
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "two"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 1])],
+        [two],
+    )
+    path = tmp_path / "double.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@contextmanager
+def serving(*arguments):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlx_platform.cli", "serve", *map(str, arguments), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(os.environ),
+    )
+    try:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.rstrip() == b"}":
+                break
+        assert lines, process.stderr.read().decode()
+        yield process, orjson.loads(b"".join(lines))["data"]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_file_is_served_under_its_stem_as_version_0_and_its_traffic_is_logged(tmp_path, model_file):
+    with serving(model_file, "--traffic", tmp_path / "log") as (process, data):
+        assert (data["model"], data["version"], data["pid"]) == ("double", "0", process.pid)
+        connection = http.client.HTTPConnection(data["url"].removeprefix("http://"), timeout=20)
+        connection.request("POST", "/predict", b'{"rows":[[21]]}')
+        answer = orjson.loads(connection.getresponse().read())
+        assert answer["predictions"] == [{"value": 42.0}]
+        connection.request("GET", "/v2/models/double/versions/0")
+        assert orjson.loads(connection.getresponse().read())["versions"] == ["0"]
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    (record,), _ = read_log(tmp_path / "log", model="double", version="0")
+    assert (record.status, record.rows) == (200, 1)
+
+
+def test_what_cannot_be_served_is_said_in_one_sentence(mlx, model_file, tmp_path):
+    outcome = mlx("serve", tmp_path / "nothing.onnx")
+    assert outcome.code == 3
+    assert "nothing.onnx" in outcome.err
+    outcome = mlx("serve", model_file, "--host", "203.0.113.7")
+    assert outcome.code == 2
+    assert "Cannot listen" in outcome.err
