@@ -1,14 +1,16 @@
 """A window counted on the bins of a profile."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.tensors import Columns, row_count
+from mlx_platform.core.tensors import Columns
 from mlx_platform.drift.feature import tally_column
 from mlx_platform.drift.features import output_features
-from mlx_platform.drift.profile import Profile
+from mlx_platform.drift.profile import Profile, shared_rows
 from mlx_platform.drift.tally import Tally
+from mlx_platform.drift.values import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Counts:
         return Counts(self.baseline_id, self.rows + more.rows, tallies)
 
 
-def count(profile: Profile, inputs: Columns, outputs: Columns | None = None) -> Counts:
+def count(profile: Profile, inputs: Mapping[str, Column], outputs: Columns | None = None) -> Counts:
     """Count rows on a profile's bins; a feature whose column is not there has no rows in the counts.
 
     Args:
@@ -45,14 +47,30 @@ def count(profile: Profile, inputs: Columns, outputs: Columns | None = None) -> 
     Raises:
         UsageError: columns differ in their number of rows.
     """
-    outputs = output_features(outputs or {})
-    named = {("input", name): column for name, column in inputs.items()}
-    named |= {("output", name): column for name, column in outputs.items()}
+    named: dict[tuple[str, str], Column] = {("input", name): column for name, column in inputs.items()}
+    named |= {("output", name): column for name, column in output_features(outputs or {}).items()}
     if not named:
         return Counts.nothing(profile)
-    rows = row_count({f"{role} {name}": column for (role, name), column in named.items()})
+    rows = shared_rows(named)
     tallies = []
     for feature in profile.features:
         column = named.get((feature.role, feature.column))
         tallies.append(Tally.nothing(feature.bin_count) if column is None else tally_column(feature, column))
+    return Counts(profile.baseline_id, rows, tuple(tallies))
+
+
+def count_chunks(profile: Profile, rows: int, chunks: Iterable[Mapping[str, Column]]) -> Counts:
+    """Count input features that come in pieces, in any order.
+
+    Args:
+        profile: of the baseline.
+        rows: how many there are in all.
+        chunks: each some features for some rows.
+    """
+    places = {feature.name: at for at, feature in enumerate(profile.features) if feature.role == "input"}
+    tallies = list(Counts.nothing(profile).tallies)
+    for chunk in chunks:
+        for name in chunk.keys() & places.keys():
+            at = places[name]
+            tallies[at] += tally_column(profile.features[at], chunk[name])
     return Counts(profile.baseline_id, rows, tuple(tallies))

@@ -10,7 +10,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array
 from mlx_platform.drift import bins, values
 from mlx_platform.drift.tally import Tally, keep_fresh
-from mlx_platform.drift.values import Missing, Numbers
+from mlx_platform.drift.values import Categories, Column, Missing, Numbers
 
 Role = Literal["input", "output"]
 Kind = Literal["numeric", "discrete", "constant", "categorical", "empty"]
@@ -109,14 +109,14 @@ class FeatureProfile:
                 return 1
 
 
-def tally_column(feature: FeatureProfile, column: Array) -> Tally:
+def tally_column(feature: FeatureProfile, column: Column) -> Tally:
     """Count a column on the bins of a feature; what does not fit the feature's type is counted as invalid.
 
     Args:
         feature: of the baseline.
         column: one value in each row [rows], of any type.
     """
-    if column.ndim != 1:
+    if not isinstance(column, Categories) and column.ndim != 1:
         return Tally(bins=np.zeros(feature.bin_count, np.int64), missing=Missing(invalid=len(column)))
     if feature.kind == "categorical":
         return _tally_categories(feature, column)
@@ -149,7 +149,7 @@ def tally_numbers(feature: FeatureProfile, found: Numbers) -> Tally:
     )
 
 
-def _tally_categories(feature: FeatureProfile, column: Array) -> Tally:
+def _tally_categories(feature: FeatureProfile, column: Column) -> Tally:
     found = values.categories(column)
     known = dict.fromkeys(feature.categories, 0)
     fresh: dict[str, int] = {}
@@ -164,7 +164,7 @@ def _tally_categories(feature: FeatureProfile, column: Array) -> Tally:
     return Tally(bins=counts, missing=found.missing, other=dropped, fresh=kept)
 
 
-def _tally_presence(column: Array) -> Tally:
+def _tally_presence(column: Column) -> Tally:
     if values.holds_numbers(column):
         found = values.numbers(column)
         return Tally(bins=np.asarray([len(found.ordered)], np.int64), missing=found.missing)

@@ -5,7 +5,7 @@ of shards, hours and replicas add up to the same integers however the rows were 
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -13,12 +13,13 @@ import numpy as np
 import orjson
 
 from mlx_platform.core.errors import IntegrityError, UndecidedError, UsageError
-from mlx_platform.core.tensors import Array, Columns, row_count
+from mlx_platform.core.tensors import Array, Columns
+from mlx_platform.core.text import printable
 from mlx_platform.drift import bins, values
 from mlx_platform.drift.feature import OUTPUT_PREFIX, FeatureProfile, Kind, Role, tally_numbers
 from mlx_platform.drift.features import output_features
 from mlx_platform.drift.tally import Tally
-from mlx_platform.drift.values import Categories, Missing, Numbers
+from mlx_platform.drift.values import Categories, Column, Missing, Numbers
 
 SCHEMA = "mlx.profile/v1"
 CATEGORIES_KEPT = 10_000
@@ -104,18 +105,53 @@ def build_profile(
         UndecidedError: there are no rows.
         UsageError: columns differ in their number of rows.
     """
-    outputs = output_features(outputs or {})
-    rows = row_count({**{f"input {key}": column for key, column in features.items()}, **outputs})
+    answers = output_features(outputs or {})
+    named: dict[tuple[str, str], Column] = {("input", name): column for name, column in features.items()}
+    rows = shared_rows(named | {("output", name): column for name, column in answers.items()})
     if rows == 0:
         raise UndecidedError("A baseline needs rows.")
-    profiles = [_profile(name, "input", column) for name, column in features.items()]
-    for name, column in outputs.items():
-        profiles.append(_profile(f"{OUTPUT_PREFIX}{name}" if name in features else name, "output", column))
+    return profile_columns(rows, features.items(), answers, positions)
+
+
+def profile_columns(
+    rows: int,
+    features: Iterable[tuple[str, Column]],
+    outputs: Mapping[str, Column] | None = None,
+    positions: Mapping[str, tuple[str, int]] | None = None,
+) -> Profile:
+    """Profile columns one after another, so that no two input features need to be in memory at once.
+
+    Args:
+        rows: that every column has, at least one.
+        features: input features with their names.
+        outputs: output features.
+        positions: see `build_profile`.
+    """
+    profiles = [_profile(name, "input", column) for name, column in features]
+    taken = {feature.name for feature in profiles}
+    for name, column in (outputs or {}).items():
+        profiles.append(_profile(f"{OUTPUT_PREFIX}{name}" if name in taken else name, "output", column))
     return Profile(rows=rows, features=tuple(profiles), positions=dict(positions or {}))
 
 
-def _profile(name: str, role: Role, column: Array) -> FeatureProfile:
-    if column.ndim != 1:
+def shared_rows(columns: Mapping[tuple[str, str], Column]) -> int:
+    """The number of rows that all columns have, each under its role and name.
+
+    Raises:
+        UsageError: two differ, or there is none.
+    """
+    lengths = {" ".join(key): len(column) for key, column in columns.items()}
+    if not lengths:
+        raise UsageError("There are no columns.")
+    (first, rows), *others = lengths.items()
+    for name, length in others:
+        if length != rows:
+            raise UsageError(f"The {printable(name)} has {length} rows, the {printable(first)} {rows}.")
+    return rows
+
+
+def _profile(name: str, role: Role, column: Column) -> FeatureProfile:
+    if not isinstance(column, Categories) and column.ndim != 1:
         return _empty(name, role, "other", 0, Missing(invalid=len(column)))
     if values.holds_numbers(column):
         found = values.numbers(column)

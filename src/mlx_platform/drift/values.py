@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,18 +51,28 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Categories:
-    """How often each key occurs."""
+    """How often each key occurs: a column of which only that matters, already counted."""
 
     counts: Mapping[str, int]
     missing: Missing
 
+    def __len__(self) -> int:
+        """The rows of the column."""
+        return sum(self.counts.values()) + self.missing.null + self.missing.nan + self.missing.invalid
 
-def numbers(column: Array) -> Numbers:
+
+Column = Array | Categories
+"""A feature's values [rows], or their counts."""
+
+
+def numbers(column: Column) -> Numbers:
     """Read a column as numbers; text that spells a number counts as one.
 
     Raises:
         UsageError: the column is not one-dimensional.
     """
+    if isinstance(column, Categories):
+        return _numbers_from_categories(column)
     if column.ndim != 1:
         raise UsageError("A feature has one value in each row.")
     kind = column.dtype.kind
@@ -85,27 +95,44 @@ def _numbers_from_cells(cells: list[Any]) -> Numbers:
     found: list[float] = []
     null = nan = invalid = 0
     for cell in cells:
+        value = None if cell is None else _as_number(cell)
         if cell is None:
             null += 1
-            continue
-        try:
-            value = float(cell)
-        except (TypeError, ValueError, OverflowError):
+        elif value is None:
             invalid += 1
-            continue
-        if math.isnan(value):
+        elif math.isnan(value):
             nan += 1
         else:
             found.append(value)
     return Numbers(np.sort(np.asarray(found, dtype=np.float64)), Missing(null, nan, invalid))
 
 
-def categories(column: Array) -> Categories:
+def _numbers_from_categories(column: Categories) -> Numbers:
+    spelled = {key: _as_number(key) for key in column.counts}
+    known = {key: value for key, value in spelled.items() if value is not None and not math.isnan(value)}
+    times = [column.counts[key] for key in known]
+    nan = sum(column.counts[key] for key, value in spelled.items() if value is not None) - sum(times)
+    invalid = sum(column.counts[key] for key, value in spelled.items() if value is None)
+    ordered = np.sort(np.repeat(np.asarray(list(known.values()), dtype=np.float64), times))
+    missing = column.missing
+    return Numbers(ordered, Missing(missing.null, missing.nan + nan, missing.invalid + invalid))
+
+
+def _as_number(cell: Any) -> float | None:
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def categories(column: Column) -> Categories:
     """Read a column as categories. One number is one category, whether it comes as 1, 1.0 or "1".
 
     Raises:
         UsageError: the column is not one-dimensional.
     """
+    if isinstance(column, Categories):
+        return column
     if column.ndim != 1:
         raise UsageError("A feature has one value in each row.")
     raw: Mapping[Any, int]
@@ -114,9 +141,14 @@ def categories(column: Array) -> Categories:
     else:
         distinct, occurrences = np.unique(column, return_counts=True)
         raw = dict(zip(distinct.tolist(), occurrences.tolist(), strict=True))
+    return categories_of(raw.items())
+
+
+def categories_of(occurrences: Iterable[tuple[Any, int]]) -> Categories:
+    """Categories from distinct cells of any type, each with how often it occurs."""
     counts: Counter[str] = Counter()
     null = nan = invalid = 0
-    for cell, occurrence in raw.items():
+    for cell, occurrence in occurrences:
         if cell is None:
             null += occurrence
         elif isinstance(cell, float) and math.isnan(cell):
@@ -158,8 +190,10 @@ def category_key(cell: Any) -> str | None:
     return f"{text[:_KEY_KEPT]}…{digest}"
 
 
-def holds_numbers(column: Array) -> bool:
+def holds_numbers(column: Column) -> bool:
     """Whether a baseline column is a numeric feature; text and truth values are categories."""
+    if isinstance(column, Categories):
+        return False
     if column.dtype.kind in "fiumM":
         return True
     if column.dtype.kind != "O":

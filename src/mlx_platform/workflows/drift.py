@@ -108,7 +108,7 @@ def _result(
         data=data,
         report=draw(subject, baseline, window, found, settings, fail_on),
         verdict=overall(found, settings, fail_on=fail_on) if found else Verdict.UNDECIDED,
-        warnings=(*window.warnings(), *_warnings(found)),
+        warnings=(*window.warnings(), *_warnings(baseline, window, found)),
     )
 
 
@@ -123,9 +123,11 @@ def _model(subject: Subject | None) -> dict[str, str] | None:
     }
 
 
-def _warnings(found: list[FeatureDrift]) -> list[str]:
-    counts = level_counts(found)
-    undecided = counts[Level.INSUFFICIENT]
-    if undecided and undecided < len(found):
-        return [f"{undecided} of {len(found)} features have too few rows to be judged."]
-    return []
+def _warnings(baseline: Baseline, window: Window, found: list[FeatureDrift]) -> list[str]:
+    warnings = []
+    if "output" not in window.roles and baseline.profile.of_role("output"):
+        warnings.append("A plain data file holds no answers of the model: only inputs are compared.")
+    undecided = level_counts(found)[Level.INSUFFICIENT]
+    if 0 < undecided < len(found):
+        warnings.append(f"{undecided} of {len(found)} features have too few rows to be judged.")
+    return warnings

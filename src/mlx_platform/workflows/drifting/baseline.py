@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
 from mlx_platform.core.tensors import Columns
-from mlx_platform.drift.profile import Profile, build_profile
+from mlx_platform.drift.profile import Profile, build_profile, profile_columns
 from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.drifting.parquet import columns, is_plain, open_table
 from mlx_platform.workflows.subject import Subject, open_model
 
 if TYPE_CHECKING:
@@ -55,16 +56,25 @@ def _from_file(context: Context, subject: Subject | None, path: Path) -> Baselin
     from mlx_platform.inference.dataset import read_dataset
 
     with context.progress.stage("profiling the baseline"):
-        columns = feature_columns(context, read_dataset(path))
+        if subject is None and is_plain(path):
+            with open_table(path) as table:
+                found = columns(table, left_out(context))
+                return Baseline(profile_columns(table.metadata.num_rows, found), f"rows of {path}")
+        rows = feature_columns(context, read_dataset(path))
         if subject is None:
-            return Baseline(build_profile(columns), f"rows of {path}")
+            return Baseline(build_profile(rows), f"rows of {path}")
         from mlx_platform.inference.model import features
 
-        answers = open_model(context, subject, device="cpu").predict(columns).columns
-        return Baseline(build_profile(features(subject.package.spec, columns), answers), f"rows of {path}")
+        answers = open_model(context, subject, device="cpu").predict(rows).columns
+        return Baseline(build_profile(features(subject.package.spec, rows), answers), f"rows of {path}")
 
 
 def feature_columns(context: Context, dataset: "Dataset") -> Columns:
     """The columns of a file that are inputs of a model."""
+    return dataset.features(drop=left_out(context))
+
+
+def left_out(context: Context) -> frozenset[str]:
+    """Columns that are no inputs: the label, the row's id, its weight."""
     names = context.settings.evaluation
-    return dataset.features(label=names.label, id=names.id or "id", weight=names.weight or "weight")
+    return frozenset({names.label, names.id or "id", names.weight or "weight"})

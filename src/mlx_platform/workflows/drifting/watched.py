@@ -1,6 +1,6 @@
 """What is watched: columns of traffic or files as the features that a profile names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,14 @@ class Watched:
     """Turns columns into features: by the package's pipeline, or column by column where there is none."""
 
     package: "Package | None"
+    features: tuple[str, ...]
     places: Positions
     decode: Callable[[Tensors], Columns] | None
+
+    def needs_cells(self, names: Collection[str]) -> bool:
+        """Whether some column of these names is watched through what its cells hold, not as it is."""
+        columns = self.package.spec.columns if self.package else ()
+        return any(name in names and name not in self.features for name in columns)
 
     def inputs(self, columns: Columns) -> dict[str, Array]:
         """Input features [rows] by name; a column that cannot be looked at takes no other with it."""
@@ -54,10 +60,10 @@ class Watched:
 
 def watched(package: "Package | None", profile: Profile) -> Watched:
     """What a profile's features are in the traffic of a package."""
+    names = tuple(feature.name for feature in profile.of_role("input"))
     if package is None:
-        return Watched(None, profile.positions, None)
+        return Watched(None, names, profile.positions, None)
     from mlx_platform.inference.pipeline import Pipeline
 
-    names = [feature.name for feature in profile.features if feature.role == "input"]
     places = {**positions(package.spec, names), **profile.positions}
-    return Watched(package, places, Pipeline(package.spec, package.root).decode)
+    return Watched(package, names, places, Pipeline(package.spec, package.root).decode)

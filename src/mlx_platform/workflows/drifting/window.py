@@ -10,14 +10,16 @@ from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.progress import Advance
 from mlx_platform.core.text import printable
-from mlx_platform.drift.counts import Counts, count
+from mlx_platform.drift.counts import Counts, count, count_chunks
 from mlx_platform.drift.feature import Role
 from mlx_platform.drift.profile import Profile
+from mlx_platform.drift.values import Categories
 from mlx_platform.traffic.log import LogStats, has_segments, read_log
 from mlx_platform.traffic.record import Record
 from mlx_platform.traffic.rows import row_batches
 from mlx_platform.workflows.context import Context
-from mlx_platform.workflows.drifting.baseline import feature_columns
+from mlx_platform.workflows.drifting.baseline import feature_columns, left_out
+from mlx_platform.workflows.drifting.parquet import chunks, is_plain, open_table
 from mlx_platform.workflows.drifting.watched import Watched
 from mlx_platform.workflows.subject import Subject
 
@@ -89,8 +91,6 @@ class Window:
             )
         if len(self.samplings) > 1:
             found.append("The log's sampling changed within the window; every record counts the same.")
-        if "output" not in self.roles:
-            found.append("A plain data file holds no answers of the model: only inputs are compared.")
         return found
 
 
@@ -115,15 +115,25 @@ def count_window(
 
 
 def _count_file(context: Context, profile: Profile, watched: Watched, path: Path, span: Span) -> Window:
+    if (span.since or span.until) and path.is_file():
+        raise UsageError(f"{path} is a plain data file, whose rows have no time to select by.")
+    with context.progress.stage(f"counting {path.name}"):
+        counts = _count_table(context, profile, watched, path)
+    return Window(str(path), span, counts, LogStats(), roles=("input",))
+
+
+def _count_table(context: Context, profile: Profile, watched: Watched, path: Path) -> Counts:
+    if is_plain(path):
+        with open_table(path) as table:
+            if not watched.needs_cells(table.schema_arrow.names):
+                found = (
+                    {name: column} if isinstance(column, Categories) else watched.inputs({name: column})
+                    for name, column in chunks(table, left_out(context))
+                )
+                return count_chunks(profile, table.metadata.num_rows, found)
     from mlx_platform.inference.dataset import read_dataset
 
-    dataset = read_dataset(path)
-    if span.since or span.until:
-        raise UsageError(f"{path} is a plain data file, whose rows have no time to select by.")
-    with context.progress.stage("counting rows", total=dataset.rows) as advance:
-        counts = count(profile, watched.inputs(feature_columns(context, dataset)))
-        advance(dataset.rows)
-    return Window(str(path), span, counts, LogStats(), roles=("input",))
+    return count(profile, watched.inputs(feature_columns(context, read_dataset(path))))
 
 
 def _count_log(
