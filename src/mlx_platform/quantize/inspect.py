@@ -4,10 +4,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mlx_platform.core.errors import UndecidedError
 from mlx_platform.core.text import plural, printable
+from mlx_platform.quantize.runtime import refused
 
 WEIGHT_INPUT = {"MatMul": 1, "Gemm": 1, "Conv": 1, "Gather": 0}
 """Operators worth quantizing, with the input that holds their weight."""
@@ -80,6 +82,19 @@ def inspect(model: Any) -> Inspection:
         unnamed=sum(not node.name for node in graph.node),
         integer_nodes=sum(is_integer(node.op_type) for node in (*graph.node, *inner)),
     )
+
+
+def inspect_file(path: Path) -> Inspection:
+    """Look at a model file without reading weights that are kept beside it.
+
+    Raises:
+        UndecidedError: it is no ONNX model.
+    """
+    import onnx
+
+    with refused("read"):
+        model = onnx.load(path, load_external_data=False)
+    return inspect(model)
 
 
 def is_integer(operator: str) -> bool:

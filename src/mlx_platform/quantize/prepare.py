@@ -28,7 +28,9 @@ class Prepared:
     upgraded_from: int | None
 
 
-def prepare(model_path: Path, folder: Path, probe: Sequence[Tensors], *, threads: int = 1) -> Prepared:
+def prepare(
+    model_path: Path, folder: Path, probe: Sequence[Tensors], *, threads: int = 1, name: str = ""
+) -> Prepared:
     """Copy a model and make it ready: named nodes, opset 13 or newer, constants folded, shapes known.
 
     Args:
@@ -36,17 +38,19 @@ def prepare(model_path: Path, folder: Path, probe: Sequence[Tensors], *, threads
         folder: a private folder for the copy.
         probe: a few inputs on which an upgraded copy is compared with the original.
         threads: within one operator.
+        name: what to call the model in messages; the file's name by default.
 
     Raises:
         UndecidedError: INT8 does not apply to this model, or it is too large or cannot be upgraded.
     """
     import onnx
 
-    _check_size(model_path)
+    name = name or model_path.name
+    _check_size(model_path, name)
     with refused("read"):
         model = onnx.load(model_path)
     before = inspect(model)
-    refuse_unsuitable(before, model_path.name)
+    refuse_unsuitable(before, name)
     upgraded = _upgrade(model)
     _name_nodes(upgraded or model)
     plain = folder / "plain.onnx"
@@ -64,7 +68,7 @@ def prepare(model_path: Path, folder: Path, probe: Sequence[Tensors], *, threads
     for leftover in (plain, folded):
         leftover.unlink()
     after = inspect(ready)
-    refuse_unsuitable(after, model_path.name)
+    refuse_unsuitable(after, name)
     return Prepared(path, before, after, before.opset if upgraded is not None else None)
 
 
@@ -85,11 +89,11 @@ def size_with_weights(model_path: Path) -> int:
     return size
 
 
-def _check_size(model_path: Path) -> None:
+def _check_size(model_path: Path, name: str) -> None:
     size = size_with_weights(model_path)
     if size > SIZE_CAP:
         raise UndecidedError(
-            f"{model_path.name} is {size / 1e9:.1f} GB with its weights; up to 2.1 GB can be quantized here."
+            f"{name} is {size / 1e9:.1f} GB with its weights; up to 2.1 GB can be quantized here."
         )
 
 

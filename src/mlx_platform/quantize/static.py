@@ -49,6 +49,7 @@ def quantize_static(
     *,
     advance: Callable[[int], None] = lambda _rows: None,
     row_name: Callable[[int], str] = "row {}".format,
+    name: str = "",
 ) -> Quantized:
     """Make `quantized.onnx` in a private folder.
 
@@ -60,6 +61,7 @@ def quantize_static(
         options: how; the defaults are safe on every processor of this machine's family.
         advance: told how many calibration rows are done.
         row_name: what to call a calibration row in messages, counted from 0.
+        name: what to call the model in messages; the file's name by default.
 
     Raises:
         UndecidedError: INT8 does not apply to the model, or what came out cannot be trusted.
@@ -69,7 +71,7 @@ def quantize_static(
 
     options = options or StaticOptions()
     target, threads = options.target or this_machine(), options.threads
-    prepared = prepare(model_path, folder, probe, threads=threads)
+    prepared = prepare(model_path, folder, probe, threads=threads, name=name)
     chosen = plan(onnx.load(prepared.path, load_external_data=False))
     extremes_only = options.percentile >= 100
     seen = calibrate(
@@ -84,7 +86,7 @@ def quantize_static(
     )
     found = ranges(seen, options.percentile)
     out = folder / "quantized.onnx"
-    built = build(prepared.path, out, chosen, found, target, model_name=model_path.name)
+    built = build(prepared.path, out, chosen, found, target, model_name=name or model_path.name)
     verified = verify(model_path, out, probe, folder, threads=threads)
     errors = layer_errors(prepared.path, out, built.plan, probe, folder, threads=threads)
     return Quantized(out, target, prepared, found, built, verified, errors)

@@ -12,7 +12,7 @@ from mlx_platform.core.errors import UndecidedError
 from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.core.text import printable
 from mlx_platform.quantize.agreement import relative_error
-from mlx_platform.quantize.inspect import WEIGHT_INPUT, inspect
+from mlx_platform.quantize.inspect import WEIGHT_INPUT, inspect, inspect_file
 from mlx_platform.quantize.plan import Plan
 from mlx_platform.quantize.prepare import size_with_weights
 from mlx_platform.quantize.runtime import refused, start
@@ -61,7 +61,7 @@ def verify(
             old, new = (session.run(names, dict(feeds)) for session in sessions)
         for name, before, after in zip(names, old, new, strict=True):
             _same_kind(name, before, after)
-    float_model, model = onnx.load(original, load_external_data=False), onnx.load(quantized)
+    model = onnx.load(quantized)
     operators = Counter(node.op_type for node in model.graph.node)
     layers = _integer_layers(model)
     if not layers:
@@ -72,7 +72,7 @@ def verify(
         quantize_nodes=operators["QuantizeLinear"],
         dequantize_nodes=operators["DequantizeLinear"],
         kernels={name: count for name, count in kernels.items() if name.startswith(_KERNEL_PREFIXES)},
-        operators_before=inspect(float_model).operators,
+        operators_before=inspect_file(original).operators,
         operators_after=inspect(model).operators,
         size_before=size_with_weights(original),
         size_after=size_with_weights(quantized),

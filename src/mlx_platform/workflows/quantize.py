@@ -122,6 +122,7 @@ class _Run:
     folder: Path
 
     def outcome(self) -> Outcome:
+        self._refuse_unsuitable()
         model = open_model(self.context, self.subject, device="cpu")
         gate = accuracy_gate(model.spec.task, self.request.max_drop)
         request, settings = self.request, self.context.settings.evaluation
@@ -138,6 +139,12 @@ class _Run:
             judgement = judge_pair(gate, rows, before, after, self.request.min_speedup)
         outcome = Outcome(self.subject, rows, coverage, made, judgement)
         return self._kept(outcome, package) if judgement.verdict is Verdict.PASS else outcome
+
+    def _refuse_unsuitable(self) -> None:
+        """Before any row is read: no data make INT8 apply to a model that has nothing to quantize."""
+        from mlx_platform.quantize.inspect import inspect_file, refuse_unsuitable
+
+        refuse_unsuitable(inspect_file(self.subject.package.model_path), self.subject.ref)
 
     def _answer(self, model: "Model", rows: Rows, stage: str) -> Answered:
         with self.context.progress.stage(stage):
@@ -157,6 +164,7 @@ class _Run:
                 StaticOptions(percentile=self.request.percentile, threads=model.session.threads),
                 advance=advance,
                 row_name=rows.calibration.name,
+                name=self.subject.ref,
             )
 
     def _package(self, made: "Quantized", rows: Rows) -> "Package":

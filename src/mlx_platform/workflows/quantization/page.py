@@ -76,9 +76,13 @@ def _summary(outcome: Outcome) -> str:
             known = "" if outcome.created or outcome.version is None else " (registered before)"
             return f"{name}{known} is {outcome.subject.ref} in INT8: {figures}."
         case Verdict.FAIL:
-            return f"Nothing was registered. INT8 would have been {figures}."
+            return f"{_nothing(outcome)}. INT8 would have been {figures}."
         case _:
-            return f"Nothing was registered, as the rows do not decide. INT8 would have been {figures}."
+            return f"{_nothing(outcome)}, as the rows do not decide. INT8 would have been {figures}."
+
+
+def _nothing(outcome: Outcome) -> str:
+    return "Nothing was registered" if outcome.subject.version else "Nothing was written"
 
 
 def _change(outcome: Outcome) -> str:
