@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError
 from mlx_platform.core.files import file_lock
@@ -257,20 +258,25 @@ class Store:
             yield
 
     def _experiment(self) -> str:
-        """The experiment that holds runs and bytes, with its bytes where the settings say."""
+        """The experiment that holds runs and bytes, with its bytes where the settings or the server say."""
         client = self._client()
-        location = None if self._address.kind == "server" else self._artifacts
-        with self._door("open the experiment"):
-            found = client.get_experiment_by_name(EXPERIMENT)
-        if found is None:
-            return self._create_experiment(EXPERIMENT, location)
-        if location is None or found.artifact_location.rstrip("/") == location.rstrip("/"):
-            return str(found.experiment_id)
-        # The registry was moved, or the settings were: new bytes go where they say now.
-        name = f"{EXPERIMENT}-{hashlib.sha256(location.encode()).hexdigest()[:8]}"
-        with self._door("open the experiment"):
-            found = client.get_experiment_by_name(name)
-        return str(found.experiment_id) if found else self._create_experiment(name, location)
+        server = self._address.kind == "server"
+        for name in (EXPERIMENT, self._other_experiment()):
+            with self._door("open the experiment"):
+                found = client.get_experiment_by_name(name)
+            if found is None:
+                return self._create_experiment(name, None if server else self._artifacts)
+            place = found.artifact_location.rstrip("/")
+            # A server may have been put over a file whose bytes it does not hand out.
+            if place == self._artifacts or (server and urlsplit(place).scheme not in {"", "file"}):
+                break
+        return str(found.experiment_id)
+
+    def _other_experiment(self) -> str:
+        """Where new bytes go when the registry was moved, or the settings were, since the first ones."""
+        if self._address.kind == "server":
+            return f"{EXPERIMENT}-served"
+        return f"{EXPERIMENT}-{hashlib.sha256(self._artifacts.encode()).hexdigest()[:8]}"
 
     def _create_experiment(self, name: str, location: str | None) -> str:
         client = self._client()
