@@ -1,0 +1,82 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from projects import Project
+
+from mlx_platform.core.clock import rfc3339
+from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.registry.catalog import Catalog
+from mlx_platform.workflows.context import make_context
+from mlx_platform.workflows.history import history
+
+START = datetime(2026, 3, 8, 7, tzinfo=UTC)
+
+
+@pytest.fixture
+def moved(project: Project) -> Project:
+    """`digits@production` held 1 at seven, 2 at eight and 1 again at nine; `digits@staging` 3 at ten."""
+    moves = [("production", 1, "promote"), ("production", 2, "promote"), ("production", 1, "rollback")]
+    for hour, (alias, number, kind) in enumerate([*moves, ("staging", 3, "promote")]):
+        moment = START + timedelta(hours=hour)
+        catalog = Catalog(project.settings, lambda moment=moment: moment)
+        catalog.move("digits", alias, number, kind=kind, actor="ada", reason=f"reason {hour}")
+    project.__dict__["context"] = make_context(project.settings, clock=lambda: START + timedelta(hours=5))
+    return project
+
+
+def test_every_move_is_told_newest_first(moved: Project) -> None:
+    result = history(moved.context, "digits")
+
+    told = [(event["alias"], event["from_version"], event["to_version"]) for event in result.data["events"]]
+    assert told == [
+        ("staging", None, 3),
+        ("production", 2, 1),
+        ("production", 1, 2),
+        ("production", None, 1),
+    ]
+    assert result.data["events"][1]["kind"] == "rollback"
+    assert result.data["events"][1]["reason"] == "reason 2"
+    assert result.data["events"][1]["time"] == "2026-03-08T09:00:00Z"
+
+
+@pytest.mark.parametrize(("name", "alias"), [("digits", "staging"), ("digits@staging", None)])
+def test_one_alias_alone_can_be_asked_for(moved: Project, name: str, alias: str | None) -> None:
+    assert [event["to_version"] for event in history(moved.context, name, alias=alias).data["events"]] == [3]
+
+
+@pytest.mark.parametrize(
+    ("at", "live"),
+    [
+        (rfc3339(START - timedelta(seconds=1)), {"production": None, "staging": None}),
+        (rfc3339(START), {"production": 1, "staging": None}),
+        ("2026-03-08T09:30:00+01:00", {"production": 2, "staging": None}),
+        ("1h", {"production": 1, "staging": 3}),
+    ],
+)
+def test_what_was_live_at_a_moment_is_answered(moved: Project, at: str, live: dict[str, int | None]) -> None:
+    assert history(moved.context, "digits", at=at).data["live"] == live
+
+
+def test_a_model_whose_aliases_never_moved_says_so(project: Project) -> None:
+    result = history(project.context, "digits")
+
+    assert result.data["events"] == []
+    assert "has moved yet" in result.report.summary
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error"),
+    [
+        ("letters", {}, NotFoundError),
+        ("digits/1", {}, UsageError),
+        ("digits", {"at": "yesterday"}, UsageError),
+        ("digits", {"at": "2026-03-08T09:00:00"}, UsageError),
+        ("digits", {"alias": "Production"}, UsageError),
+        ("digits@staging", {"alias": "production"}, UsageError),
+    ],
+)
+def test_what_cannot_be_told_says_why(
+    project: Project, name: str, options: dict[str, str], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        history(project.context, name, **options)
