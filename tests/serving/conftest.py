@@ -289,11 +289,11 @@ def serve(start_server: StartServer, packages: dict[str, Path]) -> StartServer:
     return lambda network, **settings: start_server(packages[network], **settings)
 
 
-@pytest.fixture(scope="module")
-def start_module_server(
+@pytest.fixture(scope="session")
+def start_lasting_server(
     tmp_path_factory: pytest.TempPathFactory, packages: dict[str, Path]
 ) -> Iterator[StartServer]:
-    """Start servers that end with the module."""
+    """Start servers that last for all tests."""
     with ExitStack() as stack:
 
         def start(network: str, **settings: Any) -> Server:
@@ -303,14 +303,14 @@ def start_module_server(
         yield start
 
 
-@pytest.fixture(scope="module")
-def shared(start_module_server: StartServer) -> Callable[[str], Server]:
-    """Servers with default settings, one per network, shared by the tests of a module."""
+@pytest.fixture(scope="session")
+def shared(start_lasting_server: StartServer) -> Callable[[str], Server]:
+    """Servers with default settings, one per network, shared by all tests."""
     running: dict[str, Server] = {}
 
     def get(network: str) -> Server:
         if network not in running:
-            running[network] = start_module_server(network)
+            running[network] = start_lasting_server(network)
         return running[network]
 
     return get

@@ -377,7 +377,7 @@ def test_a_deadline_ends_a_run_and_the_server_goes_on(serve):
 
 
 def test_a_hanging_request_does_not_take_its_neighbours_along(serve):
-    server = serve("countdown", request_timeout_ms=4000, max_queue_delay_ms=50)
+    server = serve("countdown", request_timeout_ms=3000, max_queue_delay_ms=50)
 
     def ask(value):
         return server.infer({"n": {"datatype": "INT64", "shape": [1, 1], "data": [value]}}).status

@@ -12,8 +12,8 @@ LIMITS = {"max_body_bytes": 2048, "max_header_bytes": 1024, "receive_timeout_s":
 
 
 @pytest.fixture(scope="module")
-def server(start_module_server):
-    return start_module_server("affine", **LIMITS)
+def server(start_lasting_server):
+    return start_lasting_server("affine", **LIMITS)
 
 
 def connect(server):

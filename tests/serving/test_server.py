@@ -139,7 +139,7 @@ def refused(server):
 
 
 def test_who_still_waits_when_the_patience_is_over_gets_503(serve):
-    server = serve("countdown", request_timeout_ms=4_000, drain_timeout_s=0.5)
+    server = serve("countdown", request_timeout_ms=2_000, drain_timeout_s=0.3)
     replies = []
     caller = threading.Thread(target=lambda: replies.append(server.infer(slow(2**40))))
     caller.start()

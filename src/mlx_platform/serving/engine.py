@@ -58,7 +58,8 @@ class Engine:
         self.closed = False
         self.batcher: Batcher | None = None
         self._settings = settings
-        self._outputs = tuple(self.signature.outputs)
+        # All that the network gives, as everywhere else: the answers are made from some of them.
+        self._outputs = tuple(spec.name for spec in model.session.outputs)
         steps = (*model.spec.pre, *model.spec.post)
         self._cheap = all(step.kind in _CHEAP_STEPS for step in steps)
         # An input with a fixed first dimension takes exactly so many rows: fewer are filled up.

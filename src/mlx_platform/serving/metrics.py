@@ -31,12 +31,12 @@ class Histogram:
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Bounds with how many observations were not above each, as the exposition format wants them."""
-        running = 0
         buckets: list[tuple[str, float]] = []
-        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
+        running = 0
+        for bound, count in zip(self.bounds, self.counts, strict=False):
             running += count
-            buckets.append((bound if isinstance(bound, str) else str(float(bound)), running))
-        return buckets
+            buckets.append((str(float(bound)), running))
+        return [*buckets, ("+Inf", sum(self.counts))]
 
 
 class Metrics:

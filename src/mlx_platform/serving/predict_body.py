@@ -1,5 +1,6 @@
 """The bodies of `POST /predict`: rows as JSON objects or lists in, one object of answers per row out."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from mlx_platform.serving.json_body import parse_object
 from mlx_platform.serving.json_tensors import all_finite
 from mlx_platform.serving.refusal import Refusal, malformed
 
+# What a pipeline says of a cell begins with the cell itself.
+_VALUE = re.compile(r"^.*\b(is not |is no |does not fit )", re.DOTALL)
 _MEMBERS = frozenset(("rows", "id"))
 
 
@@ -36,8 +39,7 @@ def parse_predict(body: bytes) -> tuple[Any, str | None]:
 def complaint(error: UsageError, rows: Any, model: Model) -> str:
     """What is wrong with rows, told by the names of the model and never by what the client sent."""
     if isinstance(error, CellError):
-        before, told, wanted = error.problem.rpartition(" is not ")
-        problem = f"this is not {wanted}" if told and before else error.problem
+        problem = _VALUE.sub(r"this \1", error.problem)
         return f"Row {error.row}, column {printable(error.column, 128)!r}: {problem}."
     columns = model.columns or tuple(spec.name for spec in model.spec.inputs)
     if isinstance(rows, list):

@@ -1,6 +1,7 @@
 """A server process: two listeners on one event loop, from the first socket to the last record."""
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -125,6 +126,9 @@ class _Server:
             starting.cancel()
             return
         starting.result()
+        # What is there now stays, and need not be looked at again in the middle of somebody's request.
+        gc.collect()
+        gc.freeze()
         self._on_ready(
             Addresses(
                 url=_url(*front.address),
