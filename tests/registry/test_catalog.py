@@ -298,6 +298,16 @@ def test_a_broken_journal_answers_nothing(project: Project) -> None:
             ask()
 
 
+def test_a_version_is_found_by_its_number_though_the_journal_is_broken(project: Project) -> None:
+    promote(project, 1, 2)
+    label = project.catalog.resolve("digits/2").label
+    edit(project, "UPDATE model_version_tags SET value = 'x' WHERE key = 'mlx.event' AND version = 1")
+
+    assert project.catalog.resolve("digits/2").aliases == ()
+    assert project.catalog.resolve(label).number == 2
+    assert project.catalog.fetch(project.catalog.resolve("digits/2")).digest == project.package(2).digest
+
+
 def test_a_deleted_event_breaks_the_journal(project: Project) -> None:
     promote(project, 1, 2, 3)
     edit(

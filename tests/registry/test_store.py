@@ -17,6 +17,7 @@ from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.sqlite_read import SqliteReader
 from mlx_platform.registry.store import Store
 from mlx_platform.registry.version import Lineage
+from mlx_platform.workflows.listing import list_versions
 
 
 def store_of(project: Project, timeout: float = 10) -> Store:
@@ -123,6 +124,9 @@ def test_prompts_and_names_that_nobody_may_have_are_not_listed(project: Project,
     client.set_registered_model_tag("greeting", "mlflow.prompt.is_prompt", "true")
 
     assert [model.name for model in project.anew().models()] == ["digits"]
+    assert project.anew().left_out() == ("=cmd()", "a\\u000ab")
+    (warning,) = list_versions(project.context).warnings
+    assert warning.isprintable()
     assert "greeting" not in SqliteReader(project.database, timeout=5).names()
 
 

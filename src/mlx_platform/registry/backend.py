@@ -77,7 +77,7 @@ class Backend:
                 SqliteReader(self._address.database, timeout=self._timeout).understands()
             except NotFoundError:
                 new = True
-        if self._root.folder:
+        if self._root.folder and self._address.kind != "server":
             self._root.folder.mkdir(parents=True, exist_ok=True)
         self.store.prepare()
         return new

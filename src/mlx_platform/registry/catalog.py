@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from mlx_platform.core.clock import Clock, system_clock
 from mlx_platform.core.errors import ConflictError, IntegrityError
 from mlx_platform.core.settings import Settings
+from mlx_platform.core.text import printable
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.cache import FALLBACK, PackageCache
 from mlx_platform.registry.journal import Event, Journal, Kind
 from mlx_platform.registry.ledger import ANYTHING, Expected, Ledger
 from mlx_platform.registry.lookup import Lookup
 from mlx_platform.registry.publication import publish
-from mlx_platform.registry.ref import Ref, check_alias, check_name, is_name
+from mlx_platform.registry.ref import JOURNAL_PREFIX, Ref, check_alias, check_name, is_name
 from mlx_platform.registry.version import (
     CONTENT,
     DIGEST,
@@ -79,6 +80,13 @@ class Catalog:
             if newest:
                 found.append(ModelSummary(name, reader.count(name), newest, holders))
         return tuple(found)
+
+    def left_out(self) -> tuple[str, ...]:
+        """Names in the registry, safe to print, that no model of ours may have; the journal's are not meant."""
+        names = self._backend.reader.names()
+        return tuple(
+            printable(name, 80) for name in names if not is_name(name) and not name.startswith(JOURNAL_PREFIX)
+        )
 
     def versions(self, name: str, *, alias: str | None = None, limit: int = 20) -> tuple[Version, ...]:
         """A model's versions, newest first; with `alias` only the one that holds it.

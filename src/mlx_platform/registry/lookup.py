@@ -39,7 +39,14 @@ class Lookup:
         Raises:
             NotFoundError: no such model or version.
         """
-        return self._get(name, number, self._ledger.holders(name))
+        return self._get(name, number, self._holders(name))
+
+    def _holders(self, name: str) -> Mapping[str, int]:
+        try:
+            return self._ledger.holders(name)
+        except IntegrityError:
+            # A version that is named by its number must stay usable when its aliases cannot be believed.
+            return {}
 
     def _get(self, name: str, number: int, holders: Mapping[str, int]) -> Version:
         version = self._backend.load(name, number, holders)
@@ -97,7 +104,7 @@ class Lookup:
     def _resolve_label(self, ref: LabelRef) -> Version:
         if self._backend.reader.count(ref.text):
             raise self._bare_name(ref.text)
-        version = self._backend.load(ref.name, ref.number, self._ledger.holders(ref.name))
+        version = self._backend.load(ref.name, ref.number, self._holders(ref.name))
         if version is None or version.label != ref.text:
             raise NotFoundError(f"There is no version with the label {ref.text!r}.", hint="See: mlx list")
         return version

@@ -98,18 +98,10 @@ class SqliteReader:
             found = connection.execute(query, bound).fetchall()
             wanted = None if numbers is None and limit is None else [int(row[0]) for row in found]
             tags = self._tags(connection, name, wanted)
-        return tuple(
-            Row(
-                name,
-                int(number),
-                int(created or 0),
-                source or "",
-                run or "",
-                text or "",
-                tags.get(number, {}),
+            return tuple(
+                Row(name, int(number), int(created or 0), *map(_text, texts), tags.get(number, {}))
+                for number, created, *texts in found
             )
-            for number, created, source, run, text in found
-        )
 
     def aliases(self, name: str) -> dict[str, int]:
         """Who holds which alias, as MLflow has it."""
@@ -150,7 +142,7 @@ class SqliteReader:
                     f"{query} AND t.version IN ({_marks(part)})", (name, *part)
                 ).fetchall()
         for number, key, value in found:
-            tags.setdefault(int(number), {})[str(key)] = str(value or "")
+            tags.setdefault(int(number), {})[str(key)] = _text(value)
         return tags
 
     def _in_workspace(self, connection: sqlite3.Connection, alias: str) -> str:
@@ -192,6 +184,10 @@ def _explain(error: sqlite3.Error, database: Path) -> UnavailableError:
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
     return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
 def _marks(values: Sequence[Any]) -> str:

@@ -309,7 +309,8 @@ class Store:
         with suppress(MlxError), self._door("discard what was not finished"):
             if model:
                 client.delete_logged_model(model)
-                if _MODEL_ID.fullmatch(model) and self._address.kind != "server":
+                local = self._address.kind != "server" and "://" not in self._artifacts
+                if local and _MODEL_ID.fullmatch(model):
                     shutil.rmtree(Path(self._artifacts) / "models" / model, ignore_errors=True)
             client.set_terminated(run, "FAILED")
             client.delete_run(run)

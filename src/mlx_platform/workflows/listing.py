@@ -63,7 +63,15 @@ def _models(context: Context, alias: str | None, limit: int) -> Result:
             sections=(table,) if rows else (),
             next_steps=steps,
         ),
+        warnings=_left_out(context.catalog.left_out()),
     )
+
+
+def _left_out(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    shown = ", ".join(repr(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
+    return (f"{plural(len(names), 'model')} of the registry cannot be used by this name: {shown}.",)
 
 
 def _versions(context: Context, name: str, alias: str | None, limit: int) -> Result:
