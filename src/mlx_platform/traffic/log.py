@@ -213,11 +213,9 @@ class _Reader:
                 total = file.metadata.num_rows
                 self._take_losses(file.metadata.metadata or {}, path)
                 for batch in file.iter_batches(batch_size=seal.ROW_GROUP):
-                    for row in _rows(batch):
+                    for record in seal.from_batch(batch):
                         rows += 1
-                        try:
-                            record = seal.from_row(row)
-                        except UsageError:
+                        if record is None:
                             self._stats.unreadable += 1
                         else:
                             yield record
@@ -251,15 +249,3 @@ class _Reader:
         self._stats.quarantined_files.append(path)
         with suppress(OSError):
             path.replace(path.with_name(path.name + CORRUPT_SUFFIX))
-
-
-def _rows(batch: Any) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
-    index = batch.schema.get_field_index("time")
-    if index < 0:
-        raise UsageError("A sealed segment has no column 'time'.")
-    # Python's datetime has microseconds; without the cast pyarrow would reach for pandas.
-    moments = batch.column(index).cast(pa.timestamp("us", tz="UTC"), safe=False)
-    rows: list[dict[str, Any]] = batch.set_column(index, "time", moments).to_pylist()
-    return rows

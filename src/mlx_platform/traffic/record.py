@@ -57,6 +57,27 @@ class Record:
         return replace(self, inputs={}, outputs={}, truncated=True)
 
     @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """A record of fields that somebody else wrote, its time already a moment with a zone.
+
+        Raises:
+            UsageError: a field has a wrong type or lies out of range.
+            TypeError: a field is missing, or not known.
+        """
+        for name, value in values.items():
+            _check(name, value)
+        moment = values["time"]
+        if moment.tzinfo is None or not 1970 <= moment.year <= 2261:
+            # Outside of these years nanoseconds do not fit 64 bits.
+            raise UsageError("The time of a record has no zone, or lies outside of 1970 to 2261.")
+        timings = values.get("timings_ms", {})
+        if any(type(spent) is not float for spent in timings.values()):
+            timings = {stage: float(spent) for stage, spent in timings.items() if spent is not None}
+        if moment.tzinfo is not UTC:
+            moment = moment.astimezone(UTC)
+        return cls(**{**values, "time": moment, "timings_ms": timings})
+
+    @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """Read the JSON form; fields that are not known are left out, missing ones take their default.
 
@@ -65,12 +86,7 @@ class Record:
         """
         values = {name: document[name] for name in _TYPES if name in document}
         try:
-            values["time"] = _moment(values["time"])
-            for name, value in values.items():
-                _check(name, value)
-            timings = values.get("timings_ms", {}).items()
-            values["timings_ms"] = {stage: float(spent) for stage, spent in timings if spent is not None}
-            return cls(**values)
+            return cls.from_values(values | {"time": datetime.fromisoformat(values["time"])})
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(f"A record cannot be read: {error}.") from error
 
@@ -90,14 +106,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "truncated": (bool,),
 }
 _TYPES = {entry.name: _KINDS.get(entry.name, (str,)) for entry in fields(Record)}
-
-
-def _moment(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None or not 1970 <= moment.year <= 2261:
-        # Outside of these years nanoseconds do not fit 64 bits.
-        raise UsageError("The time of a record has no zone, or lies outside of 1970 to 2261.")
-    return moment.astimezone(UTC)
 
 
 def _check(name: str, value: Any) -> None:

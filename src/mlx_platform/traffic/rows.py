@@ -2,22 +2,20 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.tensors import NUMPY_TYPES, Array, decode_array, row_count
+from mlx_platform.core.tensors import NUMPY_TYPES, Array, decode_array, text_column
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.record import Encoded, Record
 
 BATCH_ROWS = 16_384
 
-Signature = tuple[
-    str, tuple[tuple[str, str, tuple[int, ...]], ...], tuple[tuple[str, str, tuple[int, ...]], ...]
-]
+_Form = tuple[tuple[Any, ...], ...]  # name, datatype and further dimensions of each array
+_NUMBERS = {int, float, bool}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +25,33 @@ class RowBatch:
     endpoint: str
     inputs: dict[str, Array]
     outputs: dict[str, Array]
-    records: tuple[Record, ...]
+    records: int
     rows: int
+
+
+@dataclass(slots=True)
+class _Group:
+    """Requests of one form, their cells row by row in flat lists.
+
+    Flat, because a nested document per request costs more to keep, in memory and in collecting garbage,
+    than to read.
+    """
+
+    endpoint: str
+    sides: tuple[_Form, _Form]
+    cells: tuple[list[list[Any]], list[list[Any]]] = field(init=False)
+    records: int = 0
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        self.cells = ([[] for _ in self.sides[0]], [[] for _ in self.sides[1]])
+
+    def batch(self) -> RowBatch:
+        inputs, outputs = (
+            {form[0]: _array(form, cells) for form, cells in zip(forms, columns, strict=True)}
+            for forms, columns in zip(self.sides, self.cells, strict=True)
+        )
+        return RowBatch(self.endpoint, inputs, outputs, self.records, self.rows)
 
 
 def row_batches(
@@ -43,83 +66,74 @@ def row_batches(
         stats: of the log they come from.
         batch_rows: rows that are gathered before any batch is given out; bounds the memory.
     """
-    waiting: dict[Signature, list[Record]] = {}
-    rows = 0
+    groups: dict[tuple[str, _Form, _Form], _Group] = {}
+    waiting = 0
     for record in records:
         try:
-            signature, height = _signature(record)
-        except (UsageError, KeyError, TypeError, ValueError, AttributeError):
+            forms, columns, height = _read(record)
+        except (UsageError, LookupError, TypeError, ValueError, AttributeError):
             stats.unreadable += 1
             continue
         if height == 0:
             continue
-        waiting.setdefault(signature, []).append(record)
-        rows += height
-        if rows >= batch_rows:
-            yield from _batches(waiting, stats)
-            waiting, rows = {}, 0
-    yield from _batches(waiting, stats)
+        key = (record.endpoint, *forms)
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = _Group(record.endpoint, forms)
+        for kept, more in zip(group.cells, columns, strict=True):
+            for cells, new in zip(kept, more, strict=True):
+                cells.extend(new)
+        group.records += 1
+        group.rows += height
+        waiting += height
+        if waiting >= batch_rows:
+            yield from (each.batch() for each in groups.values())
+            groups, waiting = {}, 0
+    yield from (each.batch() for each in groups.values())
 
 
-def _signature(record: Record) -> tuple[Signature, int]:
-    """The form of a record's arrays, and their number of rows."""
-    heights = set()
-    forms = []
-    for side in (record.inputs, record.outputs):
-        form = []
-        for name, encoded in side.items():
-            height, *rest = encoded["shape"]
-            if encoded["datatype"] not in NUMPY_TYPES or min(encoded["shape"]) < 0:
-                raise UsageError("A record holds an array of no known type or shape.")
-            if "data" in encoded and len(encoded["data"]) != math.prod(encoded["shape"]):
-                raise UsageError("A record holds an array whose data do not fill its shape.")
-            heights.add(height)
-            form.append((name, encoded["datatype"], tuple(rest)))
-        forms.append(tuple(form))
+def _read(record: Record) -> tuple[tuple[_Form, _Form], tuple[list[list[Any]], list[list[Any]]], int]:
+    """The form of a record's arrays, their cells, and how many rows they have."""
+    heights: set[int] = set()
+    inputs, outputs = (_side(side, heights) for side in (record.inputs, record.outputs))
     if len(heights) > 1:
         raise UsageError("A record's arrays differ in their number of rows.")
-    return (record.endpoint, forms[0], forms[1]), heights.pop() if heights else 0
+    return (inputs[0], outputs[0]), (inputs[1], outputs[1]), heights.pop() if heights else 0
 
 
-def _batches(waiting: Mapping[Signature, list[Record]], stats: LogStats) -> Iterator[RowBatch]:
-    for (endpoint, *_), records in waiting.items():
-        try:
-            yield _batch(endpoint, records)
-        except UsageError:
-            # One of them cannot be read with the others: take them one by one.
-            readable = [record for record in records if _is_readable(record)]
-            stats.unreadable += len(records) - len(readable)
-            if readable:
-                yield _batch(endpoint, readable, one_by_one=True)
+def _side(side: Encoded, heights: set[int]) -> tuple[_Form, list[list[Any]]]:
+    forms, columns = [], []
+    for name, encoded in side.items():
+        shape, datatype = encoded["shape"], encoded["datatype"]
+        cells = _cells(encoded, datatype)
+        if shape[0] < 0 or len(cells) != (shape[0] if len(shape) == 1 else math.prod(shape)):
+            raise UsageError("A record holds an array whose data do not fill its shape.")
+        heights.add(shape[0])
+        forms.append((name, datatype, *shape[1:]))
+        columns.append(cells)
+    return tuple(forms), columns
 
 
-def _is_readable(record: Record) -> bool:
+def _cells(encoded: Mapping[str, Any], datatype: str) -> list[Any]:
+    cells = encoded.get("data")
+    if cells is None:
+        decoded: list[Any] = decode_array(encoded).reshape(-1).tolist()
+        return decoded
+    if (
+        type(cells) is not list
+        or datatype not in NUMPY_TYPES
+        or (datatype != "BYTES" and not _NUMBERS.issuperset(map(type, cells)))
+    ):
+        raise UsageError("A record holds an array of no known type, or other cells than it says.")
+    return cells
+
+
+def _array(form: tuple[Any, ...], cells: list[Any]) -> Array:
+    dtype = np.dtype(NUMPY_TYPES[form[1]])
+    if dtype.kind == "O":
+        return text_column(cells).reshape(-1, *form[2:])
     try:
-        for encoded in chain(record.inputs.values(), record.outputs.values()):
-            decode_array(encoded)
-    except UsageError:
-        return False
-    return True
-
-
-def _batch(endpoint: str, records: list[Record], *, one_by_one: bool = False) -> RowBatch:
-    inputs = _join([record.inputs for record in records], one_by_one=one_by_one)
-    outputs = _join([record.outputs for record in records], one_by_one=one_by_one)
-    return RowBatch(endpoint, inputs, outputs, tuple(records), row_count(inputs or outputs))
-
-
-def _join(sides: list[Encoded], *, one_by_one: bool) -> dict[str, Array]:
-    return {name: _concatenate([side[name] for side in sides], one_by_one=one_by_one) for name in sides[0]}
-
-
-def _concatenate(parts: list[Mapping[str, Any]], *, one_by_one: bool) -> Array:
-    """One array of many encoded ones that differ only in their number of rows."""
-    dtype = np.dtype(NUMPY_TYPES[parts[0]["datatype"]])
-    if one_by_one or dtype.kind == "O" or any("data" not in part for part in parts):
-        return np.concatenate([decode_array(part) for part in parts])
-    # One conversion for all requests: most of them have a single row, where NumPy costs more than it saves.
-    flat = list(chain.from_iterable(part["data"] for part in parts))
-    try:
-        return np.asarray(flat, dtype=dtype).reshape(-1, *parts[0]["shape"][1:])
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"A tensor cannot be read: {error}.") from error
+        return np.asarray(cells, dtype=dtype).reshape(-1, *form[2:])
+    except OverflowError:
+        # A number that its type cannot hold: no server wrote it, and it must not cost the others.
+        return text_column(cells).reshape(-1, *form[2:])
