@@ -85,7 +85,9 @@ def _result(subject: Subject, metrics: "Metrics", writer: "TrafficWriter | None"
     requests = metrics.requests_by_status()
     log = _log_counts(writer)
     total = sum(requests.values())
-    tables = [Table("Requests", ("status", "requests"), _rows(requests), numeric=(1,))]
+    tables: list[Table] = []
+    if requests:
+        tables.append(Table("Requests", ("status", "requests"), _rows(requests), numeric=(1,)))
     if log:
         tables.append(Table("Traffic log", ("records", "count"), _rows(log), numeric=(1,)))
     warnings = (
