@@ -82,7 +82,7 @@ class Catalog:
         return tuple(found)
 
     def left_out(self) -> tuple[str, ...]:
-        """Names in the registry, safe to print, that no model of ours may have; the journal's are not meant."""
+        """Names in the registry, safe to print, that no model of ours may have; not the journal's."""
         names = self._backend.reader.names()
         return tuple(
             printable(name, 80) for name in names if not is_name(name) and not name.startswith(JOURNAL_PREFIX)

@@ -99,8 +99,16 @@ class SqliteReader:
             wanted = None if numbers is None and limit is None else [int(row[0]) for row in found]
             tags = self._tags(connection, name, wanted)
             return tuple(
-                Row(name, int(number), int(created or 0), *map(_text, texts), tags.get(number, {}))
-                for number, created, *texts in found
+                Row(
+                    name=name,
+                    number=int(number),
+                    created_ms=int(created or 0),
+                    source=_text(source),
+                    run_id=_text(run),
+                    description=_text(description),
+                    tags=tags.get(number, {}),
+                )
+                for number, created, source, run, description in found
             )
 
     def aliases(self, name: str) -> dict[str, int]:
