@@ -1,12 +1,16 @@
 """Records become columns again, whatever a few of them hold."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlx_platform.core.tensors import encode_array, text_column
 from mlx_platform.traffic.log import LogStats
+from mlx_platform.traffic.record import Record
 from mlx_platform.traffic.rows import RowBatch, row_batches
 
 
@@ -99,6 +103,40 @@ def test_a_record_that_cannot_be_read_is_counted_and_spoils_no_other(
 
     assert stats.unreadable == 1
     assert found[0].inputs["x"].tolist() == [0.5, 0.5]
+
+
+ODD = st.none() | st.booleans() | st.integers(-2, 3) | st.floats() | st.text(max_size=3) | st.just([1])
+ARRAYS = st.dictionaries(
+    st.sampled_from("xy"),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "datatype": st.sampled_from(["FP32", "INT64", "UINT8", "BYTES", "BOOL", "?"]) | ODD,
+            "shape": st.lists(st.integers(0, 2) | ODD, max_size=3) | ODD,
+            "data": st.lists(ODD, max_size=4) | ODD,
+            "base64": st.sampled_from(["", "AAAAAA==", "AAAAAAAAAAA="]) | ODD,
+            "base64_each": st.lists(st.just("AA=="), max_size=3) | ODD,
+        },
+    )
+    | ODD,
+    max_size=2,
+)
+
+
+@given(st.lists(st.tuples(ARRAYS, ARRAYS), max_size=4))
+def test_whatever_a_log_holds_every_record_is_read_or_counted_or_empty(payloads: list[Any]) -> None:
+    moment = datetime(2026, 3, 8, tzinfo=UTC)
+    identity = dict.fromkeys(("request_id", "server_id", "boot_id", "model", "version", "digest"), "")
+    records = [
+        Record(time=moment, seq=seq, inputs=inputs, outputs=outputs, **identity)
+        for seq, (inputs, outputs) in enumerate(payloads)
+    ]
+
+    found, stats = batches(records)
+
+    assert sum(each.records for each in found) + stats.unreadable <= len(records)
+    for each in found:
+        assert {len(column) for column in (*each.inputs.values(), *each.outputs.values())} == {each.rows}
 
 
 def test_memory_is_bounded_by_the_rows_of_a_batch(record: Any) -> None:

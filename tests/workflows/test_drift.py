@@ -383,3 +383,26 @@ def test_flags_that_cannot_be_used_are_refused(context, package, log, tmp_path):
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(UsageError, match="no baseline profile"):
         measure_drift(context, baseline=tmp_path / "bad.json", traffic=traffic)
+
+
+@pytest.mark.parametrize("endpoint", ["predict", "infer"])
+def test_cells_that_no_server_would_write_stop_nothing(context, package, log, endpoint):
+    odd = [
+        {"datatype": "BYTES", "shape": [3], "data": ["a", None, {"b": 1}]},
+        {"datatype": "FP64", "shape": [3, 2], "data": [0.5] * 6},
+        {"datatype": "FP64", "shape": [3, 0], "data": []},
+        {"datatype": "UINT8", "shape": [3], "data": [300, -1, 0]},
+    ]
+
+    def change(record: Record) -> Record:
+        if record.seq >= 20:
+            return record
+        cells = odd[record.seq % len(odd)]
+        outputs = dict.fromkeys(record.outputs, cells)
+        return replace(record, inputs=dict.fromkeys(record.inputs, cells), outputs=outputs)
+
+    result = measure_drift(context, str(package.root), traffic=log(endpoint=endpoint, change=change))
+
+    assert result.data["window"]["records"] == 300
+    assert {by_name(result.data)[name]["verdict"] for name in ("x0", "x1", "x2")} <= {"ok", "warn", "drift"}
+    json.dumps(result.document(), allow_nan=False)

@@ -16,6 +16,7 @@ BATCH_ROWS = 16_384
 
 _Form = tuple[tuple[Any, ...], ...]  # name, datatype and further dimensions of each array
 _NUMBERS = {int, float, bool}
+_WHOLE = {int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class _Group:
 
     def batch(self) -> RowBatch:
         inputs, outputs = (
-            {form[0]: _array(form, cells) for form, cells in zip(forms, columns, strict=True)}
+            {form[0]: _array(form, cells, self.rows) for form, cells in zip(forms, columns, strict=True)}
             for forms, columns in zip(self.sides, self.cells, strict=True)
         )
         return RowBatch(self.endpoint, inputs, outputs, self.records, self.rows)
@@ -106,7 +107,11 @@ def _side(side: Encoded, heights: set[int]) -> tuple[_Form, list[list[Any]]]:
     for name, encoded in side.items():
         shape, datatype = encoded["shape"], encoded["datatype"]
         cells = _cells(encoded, datatype)
-        if shape[0] < 0 or len(cells) != (shape[0] if len(shape) == 1 else math.prod(shape)):
+        if (
+            not _WHOLE.issuperset(map(type, shape))
+            or min(shape) < 0
+            or len(cells) != (shape[0] if len(shape) == 1 else math.prod(shape))
+        ):
             raise UsageError("A record holds an array whose data do not fill its shape.")
         heights.add(shape[0])
         forms.append((name, datatype, *shape[1:]))
@@ -128,12 +133,12 @@ def _cells(encoded: Mapping[str, Any], datatype: str) -> list[Any]:
     return cells
 
 
-def _array(form: tuple[Any, ...], cells: list[Any]) -> Array:
+def _array(form: tuple[Any, ...], cells: list[Any], rows: int) -> Array:
     dtype = np.dtype(NUMPY_TYPES[form[1]])
     if dtype.kind == "O":
-        return text_column(cells).reshape(-1, *form[2:])
+        return text_column(cells).reshape(rows, *form[2:])
     try:
-        return np.asarray(cells, dtype=dtype).reshape(-1, *form[2:])
+        return np.asarray(cells, dtype=dtype).reshape(rows, *form[2:])
     except OverflowError:
         # A number that its type cannot hold: no server wrote it, and it must not cost the others.
-        return text_column(cells).reshape(-1, *form[2:])
+        return text_column(cells).reshape(rows, *form[2:])

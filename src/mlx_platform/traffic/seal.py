@@ -4,6 +4,7 @@ A writer starts this module as a process of its own (`python -m mlx_platform.tra
 neither the work nor the libraries it needs weigh on a server.
 """
 
+import errno
 import gc
 import os
 import sys
@@ -181,6 +182,15 @@ def seal(path: Path) -> bool:
 
 
 def _write_sealed(path: Path) -> None:
+    import pyarrow as pa
+
+    try:
+        _write_table(path)
+    except pa.ArrowException as error:
+        raise OSError(errno.EIO, f"Cannot write Parquet: {error}", str(path)) from error
+
+
+def _write_table(path: Path) -> None:
     import pyarrow.parquet as pq
 
     target = path.with_name(stem_of(path) + SEALED_SUFFIX)

@@ -136,8 +136,13 @@ class OpenSegment:
             if try_lock(handle) and os.fstat(handle).st_nlink:
                 break
             os.close(handle)
-        fsync_folder(folder)
-        return cls(path, partition, handle)
+        segment = cls(path, partition, handle)
+        try:
+            fsync_folder(folder)
+        except OSError:
+            segment.close()
+            raise
+        return segment
 
     def append(self, line: bytes) -> None:
         """Write a line with one call, so that it survives the death of the process; all of it or nothing."""
@@ -153,10 +158,13 @@ class OpenSegment:
 
     def close(self) -> None:
         """Let go of the file and its lock; it then is an orphan to seal, or gone if it is empty."""
+        handle, self._handle = self._handle, -1
+        if handle < 0:
+            return  # closing a number twice could close somebody else's file
         if self.size == 0:
             with suppress(OSError):
                 self.path.unlink()
-        os.close(self._handle)
+        os.close(handle)
 
 
 def make_private(folder: Path) -> None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from mlx_platform.inference.package import Package
 
 _WATCHED_WIDTH = 4096
+_UNUSABLE = (MlxError, LookupError, TypeError, ValueError)
+"""What a log with cells that no server would write can bring about in the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Watched:
 
         try:
             return features(self.package.spec, {name: column})
-        except MlxError:
+        except _UNUSABLE:
             return {}
 
     def outputs(self, endpoint: str, columns: Columns) -> Columns | None:
@@ -55,7 +57,10 @@ class Watched:
             return None
         if not {tensor.name for tensor in self.package.spec.outputs} <= set(columns):
             return None
-        return self.decode(columns)
+        try:
+            return self.decode(columns)
+        except _UNUSABLE:
+            return None
 
 
 def watched(package: "Package | None", profile: Profile) -> Watched:
