@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import Demo, Outcome, clean_environment, run_process
+from support import Demo, Outcome, RunCommand, clean_environment, run_process
 
 
 def sentence(outcome: Outcome) -> str:
@@ -30,16 +31,38 @@ def sentence(outcome: Outcome) -> str:
     return errors[0]
 
 
-def snapshot(demo: Demo) -> Any:
-    return (demo.run("list", "digits", "--json").data, demo.run("history", "digits", "--json").data)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The demo's folder, as the working folder of commands in this process."""
+
+    folder: Path
+    mlx: RunCommand
+    monkeypatch: pytest.MonkeyPatch
+
+    def run(self, *arguments: object, env: Mapping[str, str] | None = None) -> Outcome:
+        with self.monkeypatch.context() as patch:
+            for name, value in (env or {}).items():
+                patch.setenv(name, value)
+            return self.mlx(*arguments)
+
+
+def snapshot(folder: Path) -> Any:
+    """Every version and every alias with its holder, the journal's included."""
+    with closing(sqlite3.connect(f"file:{folder / 'mlx.db'}?mode=ro", uri=True)) as connection:
+        versions = connection.execute("SELECT name, version FROM model_versions ORDER BY 1, 2").fetchall()
+        aliases = connection.execute(
+            "SELECT name, alias, version FROM registered_model_aliases ORDER BY 1, 2"
+        )
+        return versions, aliases.fetchall()
 
 
 @pytest.fixture
-def untouched(demo: Demo) -> Iterator[Demo]:
-    """The demo's folder, with a check that neither versions nor history changed."""
-    before = snapshot(demo)
-    yield demo
-    assert snapshot(demo) == before
+def untouched(demo: Demo, mlx: RunCommand, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """The demo's folder, with a check that neither versions nor aliases changed."""
+    monkeypatch.chdir(demo.folder)
+    before = snapshot(demo.folder)
+    yield Place(demo.folder, mlx, monkeypatch)
+    assert snapshot(demo.folder) == before
 
 
 def write_rows(path: Path, **columns: Any) -> Path:
@@ -47,7 +70,7 @@ def write_rows(path: Path, **columns: Any) -> Path:
     return path
 
 
-def digits_rows(path: Path, demo: Demo, *, nan: bool = False, drop: Sequence[str] = ()) -> Path:
+def digits_rows(path: Path, demo: Place, *, nan: bool = False, drop: Sequence[str] = ()) -> Path:
     table = pq.read_table(demo.folder / "data/test.parquet").slice(0, 20)
     columns = {name: table[name].to_numpy().copy() for name in table.column_names if name not in drop}
     if nan:
@@ -55,7 +78,7 @@ def digits_rows(path: Path, demo: Demo, *, nan: bool = False, drop: Sequence[str
     return write_rows(path, **columns)
 
 
-def test_a_missing_source_is_not_found(untouched: Demo, tmp_path: Path) -> None:
+def test_a_missing_source_is_not_found(untouched: Place, tmp_path: Path) -> None:
     outcome = untouched.run("register", "digits", tmp_path / "no.onnx")
 
     assert outcome.code == 3
@@ -63,7 +86,7 @@ def test_a_missing_source_is_not_found(untouched: Demo, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x04pickle", b"PK\x03\x04zip", os.urandom(2000)])
-def test_a_file_that_is_no_onnx_is_refused(untouched: Demo, tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_onnx_is_refused(untouched: Place, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     outcome = untouched.run("register", "digits", path)
@@ -72,7 +95,7 @@ def test_a_file_that_is_no_onnx_is_refused(untouched: Demo, tmp_path: Path, cont
     assert "model.onnx" in sentence(outcome)
 
 
-def test_external_data_outside_the_folder_is_refused(untouched: Demo, tmp_path: Path) -> None:
+def test_external_data_outside_the_folder_is_refused(untouched: Place, tmp_path: Path) -> None:
     import onnx
     from onnx import TensorProto, helper
 
@@ -101,7 +124,7 @@ def test_external_data_outside_the_folder_is_refused(untouched: Demo, tmp_path: 
         sentence(outcome)
 
 
-def test_a_label_column_that_does_not_exist_is_named_with_the_columns_there_are(untouched: Demo) -> None:
+def test_a_label_column_that_does_not_exist_is_named_with_the_columns_there_are(untouched: Place) -> None:
     outcome = untouched.run("eval", "digits/2", "--data", "data/test.parquet", "--label", "lable")
 
     assert outcome.code == 2
@@ -110,7 +133,7 @@ def test_a_label_column_that_does_not_exist_is_named_with_the_columns_there_are(
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
-def test_an_empty_data_file_is_undecided_never_a_pass(untouched: Demo, tmp_path: Path, suffix: str) -> None:
+def test_an_empty_data_file_is_undecided_never_a_pass(untouched: Place, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"empty.{suffix}"
     if suffix == "parquet":
         write_rows(path, p00=np.zeros(0, np.float32), label=np.zeros(0, np.int64))
@@ -122,7 +145,7 @@ def test_an_empty_data_file_is_undecided_never_a_pass(untouched: Demo, tmp_path:
     assert "Traceback" not in outcome.err
 
 
-def test_nan_in_the_inputs_is_named_with_its_column_and_row(untouched: Demo, tmp_path: Path) -> None:
+def test_nan_in_the_inputs_is_named_with_its_column_and_row(untouched: Place, tmp_path: Path) -> None:
     outcome = untouched.run(
         "eval", "digits/2", "--data", digits_rows(tmp_path / "nan.parquet", untouched, nan=True)
     )
@@ -132,7 +155,7 @@ def test_nan_in_the_inputs_is_named_with_its_column_and_row(untouched: Demo, tmp
     assert "7" in outcome.err
 
 
-def test_a_missing_column_is_named(untouched: Demo, tmp_path: Path) -> None:
+def test_a_missing_column_is_named(untouched: Place, tmp_path: Path) -> None:
     path = digits_rows(tmp_path / "short.parquet", untouched, drop=["p63"])
     outcome = untouched.run("eval", "digits/2", "--data", path)
 
@@ -152,10 +175,9 @@ def test_a_missing_column_is_named(untouched: Demo, tmp_path: Path) -> None:
         ("digits@", 2),
         ("dig its@production", 2),
         ("digits@production\n", 2),
-        ("../etc/passwd", 3),
     ],
 )
-def test_an_unknown_reference_has_its_own_exit_code(untouched: Demo, reference: str, code: int) -> None:
+def test_an_unknown_reference_has_its_own_exit_code(untouched: Place, reference: str, code: int) -> None:
     for command in (["resolve", reference], ["eval", reference, "--data", "data/test.parquet"]):
         outcome = untouched.run(*command)
 
@@ -166,7 +188,7 @@ def test_an_unknown_reference_has_its_own_exit_code(untouched: Demo, reference: 
 @pytest.mark.parametrize(
     "name", ["a\nb", "a\n", "", " lead", "a/b", "@x", "../x", "a\x1b[2Jb", "x" * 129, "=cmd()"]
 )
-def test_a_name_that_could_trick_somebody_is_refused(untouched: Demo, name: str) -> None:
+def test_a_name_that_could_trick_somebody_is_refused(untouched: Place, name: str) -> None:
     outcome = untouched.run("register", name, "models/first")
 
     assert outcome.code == 2
@@ -194,7 +216,7 @@ def locked(database: Path) -> Iterator[None]:
         ["register", "digits", "models/first"],
     ],
 )
-def test_a_locked_registry_is_busy_in_one_sentence(untouched: Demo, command: list[str]) -> None:
+def test_a_locked_registry_is_busy_in_one_sentence(untouched: Place, command: list[str]) -> None:
     with locked(untouched.folder / "mlx.db"):
         outcome = untouched.run(*command, env={"MLX_REGISTRY_TIMEOUT": "1"})
 
@@ -202,7 +224,7 @@ def test_a_locked_registry_is_busy_in_one_sentence(untouched: Demo, command: lis
     sentence(outcome)
 
 
-def test_a_server_that_is_not_there_is_unreachable(untouched: Demo) -> None:
+def test_a_server_that_is_not_there_is_unreachable(untouched: Place) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -227,7 +249,7 @@ class _Garbage(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_a_server_that_answers_html_is_refused(untouched: Demo) -> None:
+def test_a_server_that_answers_html_is_refused(untouched: Place) -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Garbage)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -251,7 +273,7 @@ def test_a_registry_that_was_never_made_is_not_found_and_not_made_by_reading(tmp
 
 
 @pytest.mark.parametrize("flag", ["--port", "--admin-port"])
-def test_a_port_in_use_is_named(untouched: Demo, flag: str) -> None:
+def test_a_port_in_use_is_named(untouched: Place, flag: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -287,7 +309,7 @@ LONG_COMMANDS = {
 
 
 @pytest.mark.parametrize("name", LONG_COMMANDS)
-def test_ctrl_c_ends_a_long_command_with_130_and_nothing_half_written(untouched: Demo, name: str) -> None:
+def test_ctrl_c_ends_a_long_command_with_130_and_nothing_half_written(untouched: Place, name: str) -> None:
     models = untouched.run("list", "--json").data
     seen = []
     for delay in (0.3, 0.8, 1.5):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from support import Demo, run_process
+from support import Demo, RunCommand, run_process
 
 
 def test_every_step_is_told_with_the_command_that_repeats_it(demo: Demo) -> None:
@@ -36,7 +36,7 @@ def test_production_is_the_version_that_served_the_traffic(demo: Demo) -> None:
     production = demo.run("resolve", "digits@production", "--json").data
     served = {path.parts[-4] for path in (demo.folder / "traffic").rglob("*.parquet")}
 
-    assert production["number"] == 2
+    assert production["version"] == 2
     assert {part for part in served if part.startswith("version=")} == {"version=2"}
 
 
@@ -54,7 +54,7 @@ def test_the_quantized_version_is_linked_to_its_source_and_smaller(demo: Demo) -
 
     assert document["verdict"] == "pass"
     assert document["data"]["size"]["ratio"] < 0.5
-    assert version["version"]["parent"] == "digits/2"
+    assert version["parent"] == "digits/2"
 
 
 def test_drift_names_the_rotated_digits_and_consistency_agrees(demo: Demo) -> None:
@@ -86,8 +86,11 @@ def test_drift_names_the_rotated_digits_and_consistency_agrees(demo: Demo) -> No
         (["promote", "digits/3", "--to", "production", "--expect", "1"], 4),
     ],
 )
-def test_a_user_goes_on_in_the_folder_with_any_command(demo: Demo, arguments: list[str], code: int) -> None:
-    outcome = demo.run(*arguments)
+def test_a_user_goes_on_in_the_folder_with_any_command(
+    demo: Demo, mlx: RunCommand, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int
+) -> None:
+    monkeypatch.chdir(demo.folder)
+    outcome = mlx(*arguments)
 
     assert outcome.code == code, outcome.err
     assert "Traceback" not in outcome.err

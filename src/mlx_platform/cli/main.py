@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from mlx_platform.cli import quality, registry, release, service
+from mlx_platform.cli.entry import INTERRUPTED
 from mlx_platform.cli.output import error_document, print_error, print_line, to_json
 from mlx_platform.core.errors import MlxError, UsageError
 from mlx_platform.core.version import VERSION
 
-_INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
 
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         return _fail(UsageError(_sentence(error), hint=_help_hint(arguments)), arguments)
     except KeyboardInterrupt:
-        code = _INTERRUPTED
+        code = INTERRUPTED
     except BrokenPipeError:
         # The reader is gone; keep the interpreter from complaining when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         kind = type(error).__name__
         hint = "Run it again with --debug for the traceback."
         return _fail(MlxError(f"Something unexpected happened ({kind}): {error}", hint=hint), arguments)
-    if code == _INTERRUPTED:
+    if code == INTERRUPTED:
         sys.stderr.write("Interrupted.\n")
     return int(code or 0)
 
@@ -99,8 +99,3 @@ def _help_hint(arguments: Sequence[str]) -> str:
     command = next((word for word in arguments if not word.startswith("-")), "")
     known = {registered.name for registered in create_app().registered_commands}
     return f"See: mlx {command} --help" if command in known else "See: mlx --help"
-
-
-def run() -> None:
-    """The console script."""
-    sys.exit(main())
