@@ -63,6 +63,11 @@ def test_mlflow_variables_are_a_default_that_the_file_overrides(tmp_path: Path) 
             "unknown key 'promotion.production.need'",
             "Did you mean 'needs'?",
         ),
+        (
+            '[promotion.production]\nneeds = ["drft"]',
+            "promotion.production.needs.0 = 'drft' is not possible",
+            "",
+        ),
         ("[serving]\nport = 70000", "serving.port = 70000 is not possible", ""),
         ("[serving]\nport = 'x'", "serving.port = 'x' is not possible", ""),
         ("not toml", "no valid TOML", ""),
@@ -94,10 +99,10 @@ def test_a_file_that_was_named_and_is_missing_is_not_found(tmp_path: Path) -> No
 
 
 def test_naming_one_alias_keeps_the_policy_of_the_others(tmp_path: Path) -> None:
-    settings = load_settings(write(tmp_path, '[promotion.champion]\nneeds = ["shadow"]'), {})
+    settings = load_settings(write(tmp_path, '[promotion.champion]\nneeds = ["consistency"]'), {})
 
     assert settings.promotion["production"].needs == ("evaluation",)
-    assert settings.promotion["champion"].needs == ("shadow",)
+    assert settings.promotion["champion"].needs == ("consistency",)
 
 
 def test_settings_cannot_be_changed_after_they_were_read(tmp_path: Path) -> None:

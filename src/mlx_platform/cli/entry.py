@@ -3,7 +3,7 @@
 import os
 import sys
 
-INTERRUPTED = 130
+from mlx_platform.core.errors import INTERRUPTED
 
 
 def run() -> None:

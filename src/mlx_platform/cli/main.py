@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from mlx_platform.cli import quality, registry, release, service
-from mlx_platform.cli.entry import INTERRUPTED
 from mlx_platform.cli.output import error_document, print_error, print_line, to_json
-from mlx_platform.core.errors import MlxError, UsageError
+from mlx_platform.core.errors import INTERRUPTED, MlxError, UsageError
 from mlx_platform.core.version import VERSION
 
 _BROKEN_PIPE = 141

@@ -85,8 +85,13 @@ def add_commands(app: typer.Typer) -> None:
         ],
         label: LabelOption = None,
         max_drop: Annotated[
-            str, typer.Option("--max-drop", metavar="DROP", help="Tolerated loss: 1pp, 0.01abs or 1%rel.")
-        ] = "1pp",
+            str | None,
+            typer.Option(
+                "--max-drop",
+                metavar="DROP",
+                help="Tolerated loss with its unit: 1pp (the default), 0.01abs or 1%rel.",
+            ),
+        ] = None,
         min_speedup: Annotated[
             float | None,
             typer.Option("--min-speedup", metavar="X", help="Fail when INT8 is not X times as fast."),
@@ -165,7 +170,9 @@ def add_commands(app: typer.Typer) -> None:
     def consistency(
         run: Run,
         ref: RefArgument,
-        traffic: TrafficOption,
+        traffic: Annotated[
+            Path, typer.Option("--traffic", metavar="DIR", help="Traffic log that mlx serve wrote.")
+        ],
         since: SinceOption = None,
         sample: Annotated[
             int | None, typer.Option("--sample", metavar="N", min=1, help="Replay N requests, drawn evenly.")

@@ -42,7 +42,7 @@ def add_commands(app: typer.Typer) -> None:
             ),
         ] = None,
         traffic: Annotated[
-            Path | None, typer.Option("--traffic", metavar="DIR", help="Log every request here.")
+            Path | None, typer.Option("--traffic", metavar="DIR", help="Log requests and answers here.")
         ] = None,
     ) -> Result:
         """Serve exactly this version over HTTP until SIGTERM or Ctrl-C."""

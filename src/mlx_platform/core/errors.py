@@ -15,6 +15,9 @@ Only `cli/` catches them; a message says what happened, what was expected, and i
 
 from typing import Any, ClassVar
 
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended: 128 + SIGINT, as a shell reports it."""
+
 
 class MlxError(Exception):
     """The root of the tree.

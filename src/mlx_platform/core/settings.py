@@ -7,7 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,10 +37,13 @@ class CacheSettings(Table):
     dir: str = "~/.cache/mlx"
 
 
+EvidenceKind = Literal["evaluation", "quantization", "consistency"]
+
+
 class PromotionSettings(Table):
     """What an alias needs before it may move: kinds of evidence, each passed for the very digest."""
 
-    needs: tuple[str, ...] = ()
+    needs: tuple[EvidenceKind, ...] = ()
     allow_override: bool = True
 
 

@@ -215,18 +215,20 @@ def _level(adjusted: float, settings: DriftSettings) -> Level:
 def overall(found: Sequence[FeatureDrift], settings: DriftSettings, *, fail_on: FailOn = "drift") -> Verdict:
     """One verdict for a window, by policy.
 
-    Drift outranks errors, and an error outranks everything else; when no feature could be judged the answer
-    is undecided.
+    Drift outranks errors, and an error outranks everything else. A window passes only if it would pass
+    whatever the features with too few rows turn out to be; otherwise it is undecided.
     """
     levels = [feature.level for feature in found]
-    judged = [level for level in levels if level in {Level.OK, Level.WARN, Level.DRIFT}]
     bad = {Level.DRIFT, Level.WARN} if fail_on == "warn" else {Level.DRIFT}
-    alarms = sum(level in bad for level in judged)
-    if alarms and (settings.policy == "any" or alarms >= settings.share * len(judged)):
+    alarms = sum(level in bad for level in levels)
+    open_questions = levels.count(Level.INSUFFICIENT)
+    countable = len(levels) - levels.count(Level.ERROR)
+    limit = 1 if settings.policy == "any" else max(1, math.ceil(settings.share * countable))
+    if alarms >= limit:
         return Verdict.FAIL
     if Level.ERROR in levels:
         return Verdict.ERROR
-    return Verdict.PASS if judged else Verdict.UNDECIDED
+    return Verdict.PASS if countable and alarms + open_questions < limit else Verdict.UNDECIDED
 
 
 def level_counts(found: Sequence[FeatureDrift]) -> Mapping[str, int]:

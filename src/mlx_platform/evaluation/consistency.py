@@ -16,7 +16,6 @@ _MOST_REQUESTS = 10**8
 
 CAUSES: Mapping[str, str] = {
     "raw": "the inputs in the log are not those that were served",
-    "features": "feature extraction differs",
     "tensor": "pre-processing differs",
     "logits": "the model or its runtime differs",
     "output": "post-processing differs",

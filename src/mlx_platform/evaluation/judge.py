@@ -143,7 +143,7 @@ def _paired(gate: Gate, comparison: Comparison | None, defaults: Defaults) -> Ju
     check = Check(gate.metric, verdict, _shown_gain(gate, outcome), gate.bound, message, "gates")
     numbers = {
         "measured": finite(difference.value),
-        "threshold": finite(-difference.metric.sign * outcome.margin),
+        "threshold": finite(-difference.metric.sign * outcome.margin + 0.0),
         "candidate": finite(difference.candidate),
         "baseline": finite(difference.baseline),
         "gain": finite(outcome.gain),

@@ -108,7 +108,7 @@ def copy_plain(source: Path, target: Path, *, cap: int, links: bool = False) -> 
     with os.fdopen(handle, "rb") as file:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         size = 0
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as copy:
             while chunk := file.read(_CHUNK):
                 size += len(chunk)
                 if size > cap:

@@ -69,7 +69,8 @@ def probe(
         )
     except subprocess.TimeoutExpired as error:
         raise UsageError(
-            f"The model was not loaded and run within {timeout:g} s.", hint="A larger limit can be set."
+            f"The model was not loaded and run within {timeout:g} s.",
+            hint="Look for a loop in the network.",
         ) from error
     try:
         report = json.loads(done.stdout)

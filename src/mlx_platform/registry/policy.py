@@ -25,7 +25,7 @@ def missing(
     Returns:
         A check per need, and one for a quarantine. None for an alias that needs nothing.
     """
-    needs = list(dict.fromkeys(policy.needs))
+    needs: list[str] = list(dict.fromkeys(policy.needs))
     if version.quantized and needs and _QUANTIZATION not in needs:
         needs.append(_QUANTIZATION)
     checks = [_judge(need, evidence.get(need), version) for need in needs]
@@ -50,7 +50,6 @@ def producing_command(kind: str, version: Version) -> str:
         "quantization": f"mlx quantize {printable(version.parent) or version.ref} "
         "--calibration ROWS.parquet --data TEST.parquet",
         "consistency": f"mlx consistency {version.ref} --traffic DIR",
-        "drift": f"mlx drift {version.ref} --traffic DIR",
     }
     return commands.get(kind, "")
 

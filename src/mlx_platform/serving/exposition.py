@@ -87,6 +87,10 @@ class Collector:
         for reason, count in counters.dropped.items():
             dropped.add_metric((*self._model.values(), reason), count)
         yield dropped
+        yield self._counter(
+            "mlx_traffic_deleted_segments", "Segments deleted to stay in bounds.", counters.deleted_segments
+        )
+        yield self._counter("mlx_traffic_sync_errors", "Failed flushes to disk.", counters.sync_errors)
         yield self._gauge("mlx_traffic_pending", "Records not written yet.", counters.pending)
 
     def _gauge(self, name: str, help_text: str, value: float) -> "Metric":

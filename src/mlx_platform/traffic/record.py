@@ -21,7 +21,7 @@ class Record:
 
     `(server_id, boot_id, seq)` is unique: readers remove duplicates by it. With the endpoint `predict` the
     inputs are raw columns and the outputs are answer columns; with `infer` both are the model's tensors.
-    `hashes` are 64-bit BLAKE2b digests (hex) of the stages raw, features, tensor, logits and output;
+    `hashes` are 64-bit BLAKE2b digests (hex) of the stages raw, tensor, logits and output;
     `sampling` is the share of requests that were logged; `truncated` says that inputs and outputs were too
     large to keep.
     """

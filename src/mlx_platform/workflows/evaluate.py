@@ -88,7 +88,8 @@ def evaluate(
 
 def _asked(context: Context, gates: Path | None, expressions: tuple[str, ...]) -> GateFile:
     named = context.settings.evaluation.gates
-    path = gates or (context.settings.path(named) if named and not expressions else None)
+    # One-off expressions come on top: they must not take the project's own gates away.
+    path = gates or (context.settings.path(named) if named else None)
     asked = read_gates(path) if path else GateFile()
     together = (*asked.gates, *map(parse_expression, expressions))
     check_contradictions(together, asked.source or "The gates")

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.files import write_atomic
 from mlx_platform.core.report import Result
@@ -14,7 +16,6 @@ from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.quantization.coverage import cover, warnings_of
 from mlx_platform.workflows.quantization.judgement import (
-    DEFAULT_DROP,
     Answered,
     accuracy_gate,
     check_speedup,
@@ -22,16 +23,15 @@ from mlx_platform.workflows.quantization.judgement import (
 )
 from mlx_platform.workflows.quantization.outcome import Outcome, evidence_of, lineage_of
 from mlx_platform.workflows.quantization.page import result_of
-from mlx_platform.workflows.quantization.rows import Rows, feeds, read_rows, take
+from mlx_platform.workflows.quantization.rows import Rows, feeds, read_rows
 from mlx_platform.workflows.reports.write import write_reports
 from mlx_platform.workflows.subject import Subject, open_model, open_subject
 
 if TYPE_CHECKING:
+    from mlx_platform.core.tensors import Columns
     from mlx_platform.inference.model import Model
     from mlx_platform.inference.package import Package
     from mlx_platform.quantize.static import Quantized
-
-_GOLDEN_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Request:
     calibration: Path
     data: Path
     label: str | None
-    max_drop: str
+    max_drop: str | None
     min_speedup: float | None
     output: Path | None
     percentile: float
@@ -54,7 +54,7 @@ def quantize(
     calibration: Path,
     data: Path,
     label: str | None = None,
-    max_drop: str = DEFAULT_DROP,
+    max_drop: str | None = None,
     min_speedup: float | None = None,
     output: Path | None = None,
     report: Path | None = None,
@@ -69,8 +69,8 @@ def quantize(
         calibration: a few hundred rows as production sends them; labels are not looked at.
         data: other rows with labels, which decide whether the answers are still as good.
         label: the column of the labels, by default the one of the settings.
-        max_drop: the tolerated loss of accuracy (for regression: rise of the RMSE) with its unit. The default
-            for regression is 2%rel.
+        max_drop: the tolerated loss of accuracy (for regression: rise of the RMSE) with its unit; by default
+            1pp, for regression 2%rel.
         min_speedup: how many times as fast it must be; unset, being slower is a warning only.
         output: where to write the ONNX file as well.
         report: a folder for the report.
@@ -132,7 +132,7 @@ class _Run:
         coverage = cover(model.spec, rows.calibration.columns, rows.judged, drift)
         rows = replace(rows, warnings=(*rows.warnings, *warnings_of(coverage, drift)))
         made = self._quantize(model, rows)
-        package = self._package(made, rows)
+        package = self._package(made)
         smaller = open_model(self.context, replace(self.subject, package=package), device="cpu")
         after = self._answer(smaller, rows, "answering in int8")
         with self.context.progress.stage("comparing"):
@@ -167,7 +167,7 @@ class _Run:
                 name=self.subject.ref,
             )
 
-    def _package(self, made: "Quantized", rows: Rows) -> "Package":
+    def _package(self, made: "Quantized") -> "Package":
         """The quantized network with its source's pipeline and assets; its golden cases are its own."""
         from mlx_platform.inference.build import BuildOptions, build_package
         from mlx_platform.inference.package import MODEL, SPEC
@@ -187,7 +187,7 @@ class _Run:
                 folder,
                 self.folder / "package",
                 BuildOptions(baseline=baseline),
-                seed_rows=take(rows.calibration.columns, slice(_GOLDEN_ROWS)),
+                seed_rows=_golden_rows(source),
             ).package
 
     def _kept(self, outcome: Outcome, package: "Package") -> Outcome:
@@ -196,9 +196,16 @@ class _Run:
         version, created = None, False
         if source is not None:
             version, created = catalog.register(source.name, package, lineage_of(outcome, source))
-            catalog.record(
-                version, evidence_of(outcome, version, self.request.max_drop, self.context.clock())
-            )
+            catalog.record(version, evidence_of(outcome, version, self.context.clock()))
         if self.request.output is not None:
             write_atomic(self.request.output, outcome.made.path.read_bytes())
         return replace(outcome, version=version, created=created, output=self.request.output)
+
+
+def _golden_rows(source: "Package") -> "Columns | None":
+    """The inputs of the source's golden cases: a package travels, and calibration rows must not."""
+    cases = [case.rows() for case in source.golden()]
+    wanted = set(source.spec.columns) or (set(cases[0]) if cases else set())
+    if not cases or any(set(case) != wanted for case in cases):
+        return None
+    return {name: np.concatenate([case[name] for case in cases]) for name in cases[0]}

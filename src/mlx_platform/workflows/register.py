@@ -111,12 +111,16 @@ def _read_baseline(context: Context, path: Path) -> _Baseline:
 def _build(
     context: Context, source: Path, out: Path, golden: Path | None, rows: _Baseline | None
 ) -> tuple["Package", tuple[str, ...]]:
+    from mlx_platform.drift.profile import Profile
     from mlx_platform.inference.build import BuildOptions, build_package
     from mlx_platform.inference.package import BASELINE, with_file
 
     with context.progress.stage(f"building the package of {source.name}"):
         # Rows of the baseline never become golden cases: they may be personal, and a package travels.
         built = build_package(source, out, BuildOptions(golden=golden))
+    if built.package.baseline_path:
+        # One that cannot be read would be noticed only when somebody looks for drift.
+        Profile.from_json(built.package.baseline_path.read_bytes())
     if rows is None:
         return built.package, built.warnings
     with context.progress.stage("profiling the baseline"):

@@ -171,7 +171,7 @@ class _Story:
             calibration=calibration,
             data=data,
             label=None,
-            max_drop="1pp",
+            max_drop=None,
             min_speedup=None,
             output=None,
             report=self._reports / "quantization",

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlx_platform.core.errors import IntegrityError
+from mlx_platform.core.errors import IntegrityError, UsageError
 from mlx_platform.core.settings import EvaluationSettings
 from mlx_platform.core.tensors import Array, Columns, row_count
 from mlx_platform.core.text import plural, printable
@@ -66,6 +67,11 @@ def labelled_rows(
         raise IntegrityError(
             f"{dataset.path} is not the data that the gate file names: its SHA-256 is {dataset.fingerprint}.",
             hint="Evaluate on that file, or change dataset.sha256.",
+        )
+    if rules.path and Path(rules.path).name != dataset.path.name:
+        raise UsageError(
+            f"The gates are for {printable(rules.path)}, not for {dataset.path}.",
+            hint="Evaluate on that file, or take path out of the gate file's dataset table.",
         )
     label = label or rules.label or settings.label
     truth = dataset.column(label)

@@ -78,8 +78,8 @@ class Judgement:
         return found
 
 
-def accuracy_gate(task: str, max_drop: str) -> "Gate":
-    """The gate that `--max-drop` means: on accuracy, or on the RMSE of a regression.
+def accuracy_gate(task: str, max_drop: str | None) -> "Gate":
+    """The gate that `--max-drop` means: on accuracy, or on the RMSE of a regression; None takes the default.
 
     Raises:
         UsageError: the drop has no unit, or one that the metric does not have.
@@ -95,7 +95,8 @@ def accuracy_gate(task: str, max_drop: str) -> "Gate":
             hint='Write task = "classification" or "regression" in its model.toml and register it again.',
         )
     primary = metrics[0]
-    drop = DEFAULT_RISE if task == "regression" and max_drop == DEFAULT_DROP else max_drop.replace(" ", "")
+    default = DEFAULT_RISE if task == "regression" else DEFAULT_DROP
+    drop = max_drop.replace(" ", "") if max_drop else default
     limit = "max_drop" if primary.higher_is_better else "max_rise"
     return parse_expression(f"{primary.name}:{limit}={drop}")
 

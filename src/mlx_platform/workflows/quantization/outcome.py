@@ -127,7 +127,7 @@ def lineage_of(outcome: Outcome, source: Version) -> Lineage:
     )
 
 
-def evidence_of(outcome: Outcome, version: Version, max_drop: str, created: datetime) -> Evidence:
+def evidence_of(outcome: Outcome, version: Version, created: datetime) -> Evidence:
     """The finding that a version is as good as the one it was made from."""
     judgement, made = outcome.judgement, outcome.made
     calibration = outcome.rows.calibration
@@ -146,7 +146,7 @@ def evidence_of(outcome: Outcome, version: Version, max_drop: str, created: date
             "calibration_fingerprint": outcome.rows.fingerprints["calibration"],
             "coverage": outcome.coverage.share,
             "label": outcome.rows.label,
-            "max_drop": max_drop,
+            "gate": outcome.judgement.gate.gate.name,
             "confidence": judgement.comparison.confidence,
         },
         numbers={
