@@ -10,10 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import skops.io
-from mlx_platform.workflows.evaluate import evaluate
-from mlx_platform.workflows.init import initialize
-from mlx_platform.workflows.promote import promote
-from mlx_platform.workflows.register import register
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
@@ -21,6 +17,10 @@ from sklearn.preprocessing import StandardScaler
 
 from mlx_platform.core.settings import load_settings
 from mlx_platform.workflows.context import make_context
+from mlx_platform.workflows.evaluate import evaluate
+from mlx_platform.workflows.init import initialize
+from mlx_platform.workflows.promote import promote
+from mlx_platform.workflows.register import register
 
 
 def main() -> None:

@@ -260,7 +260,8 @@ def with_levels(*chosen: Level) -> Sequence[FeatureDrift]:
     [
         ((Level.OK, Level.OK), Verdict.PASS),
         ((Level.OK, Level.WARN), Verdict.PASS),
-        ((Level.OK, Level.INSUFFICIENT), Verdict.PASS),
+        ((Level.OK, Level.INSUFFICIENT), Verdict.UNDECIDED),
+        ((Level.DRIFT, Level.INSUFFICIENT), Verdict.FAIL),
         ((Level.INSUFFICIENT, Level.INSUFFICIENT), Verdict.UNDECIDED),
         ((), Verdict.UNDECIDED),
         ((Level.OK, Level.ERROR), Verdict.ERROR),
@@ -291,3 +292,13 @@ def test_counts_of_another_baseline_are_refused() -> None:
 
     with pytest.raises(UsageError):
         compare(profile, Counts.nothing(other), SETTINGS)
+
+
+def test_a_share_passes_only_when_the_undecided_features_could_not_change_it() -> None:
+    policy = DriftSettings(policy="share", share=0.5)
+
+    one_open = with_levels(Level.OK, Level.OK, Level.OK, Level.INSUFFICIENT)
+    two_open = with_levels(Level.OK, Level.OK, Level.INSUFFICIENT, Level.INSUFFICIENT)
+
+    assert overall(one_open, policy) is Verdict.PASS
+    assert overall(two_open, policy) is Verdict.UNDECIDED

@@ -125,7 +125,7 @@ def test_regression_is_measured_and_compared_with_its_own_metrics(context, rows)
     assert any(isinstance(part, Table) and part.title == "Largest errors" for part in result.report.details)
 
 
-def test_the_gate_file_of_the_settings_counts_unless_another_is_named(registry, rows, tmp_path):
+def test_the_gates_of_the_settings_count_and_those_of_flags_come_on_top(registry, rows, tmp_path):
     (tmp_path / "gates.toml").write_text('version = 1\n[[gates]]\nmetric = "accuracy"\nmin = 0.1\n')
     settings = registry.model_copy(
         update={"evaluation": EvaluationSettings(gates=str(tmp_path / "gates.toml"))}
@@ -136,7 +136,7 @@ def test_the_gate_file_of_the_settings_counts_unless_another_is_named(registry, 
     from_flag = evaluate(context, "colours/1", data=rows(), gate_expressions=("accuracy>=0.2",))
 
     assert _verdicts(from_settings) == {"accuracy >= 0.1": "pass"}
-    assert _verdicts(from_flag) == {"accuracy >= 0.2": "pass"}
+    assert _verdicts(from_flag) == {"accuracy >= 0.1": "pass", "accuracy >= 0.2": "pass"}
 
 
 GATES = """

@@ -101,7 +101,7 @@ class App:
             response = error_response(refusal)
             if refusal.status == 405 and match is not None:
                 response.headers.append((b"allow", match.method.encode()))
-        except Exception:
+        except Exception:  # the rim: a caller gets an answer whatever happened, and the log the traceback
             _logger.exception("A request could not be answered.")
             response = error_response(
                 Refusal(500, "The server failed to answer: this is a fault of its own.")

@@ -220,8 +220,7 @@ class Batcher:
             while self._waiting and len(self._running) < self.policy.workers:
                 if not self._start_next():
                     return
-        except Exception as error:
-            # Nothing here is expected to raise; whatever did must not stop the pump for those who come later.
+        except Exception as error:  # the pump goes on for those who come later
             _logger.exception("The batcher could not form a batch.")
             self.restarts += 1
             waiting = self._waiting.clear()

@@ -13,9 +13,10 @@ def test_a_drop_is_of_accuracy_and_a_rise_of_the_error() -> None:
 
 
 def test_an_error_has_no_points_so_its_default_is_a_share_of_it() -> None:
-    assert accuracy_gate("regression", "1pp").shown == "2%rel"
+    assert accuracy_gate("regression", None).shown == "2%rel"
+    assert accuracy_gate("classification", None).shown == "1pp"
     with pytest.raises(UsageError, match="no percentage points"):
-        accuracy_gate("regression", "3pp")
+        accuracy_gate("regression", "1pp")
 
 
 @pytest.mark.parametrize("drop", ["1", "1%", "one", "", "-1pp"])

@@ -96,7 +96,7 @@ def accuracy_gate(task: str, max_drop: str | None) -> "Gate":
         )
     primary = metrics[0]
     default = DEFAULT_RISE if task == "regression" else DEFAULT_DROP
-    drop = max_drop.replace(" ", "") if max_drop else default
+    drop = default if max_drop is None else max_drop.replace(" ", "")
     limit = "max_drop" if primary.higher_is_better else "max_rise"
     return parse_expression(f"{primary.name}:{limit}={drop}")
 
