@@ -32,7 +32,10 @@ def draw_page(console: Console, result: Result) -> None:
     if report.facts:
         parts.append(_facts(result))
     parts += [_section(section) for section in report.sections]
-    if report.checks:
+    if len(report.checks) > _MOST_CHECKS and report.sections:
+        # The sections say it shorter already.
+        parts.append(RichText(f" {len(report.checks)} checks; --report and --json have them all"))
+    elif report.checks:
         parts.append(_checks(report.checks))
     if report.next_steps:
         parts.append(RichText("\nNext:", style="bold"))
