@@ -1,0 +1,24 @@
+import pytest
+
+from mlx_platform.cli.options import numbers, pairs
+from mlx_platform.core.errors import UsageError
+
+
+def test_pairs_keep_what_follows_the_first_equals_sign() -> None:
+    assert pairs(["lr=0.1", "note=a=b", "empty="], "--param") == {"lr": "0.1", "note": "a=b", "empty": ""}
+
+
+@pytest.mark.parametrize("word", ["lr", "=1", " =1", ""])
+def test_a_pair_needs_a_key_and_an_equals_sign(word: str) -> None:
+    with pytest.raises(UsageError, match="--param takes key=value"):
+        pairs([word], "--param")
+
+
+@pytest.mark.parametrize("word", ["f1=high", "f1=", "f1=nan", "f1=inf", "f1=1e999"])
+def test_a_metric_is_a_finite_number(word: str) -> None:
+    with pytest.raises(UsageError, match="--metric f1="):
+        numbers([word], "--metric")
+
+
+def test_numbers_are_read() -> None:
+    assert numbers(["f1=0.9", "n=10"], "--metric") == {"f1": 0.9, "n": 10.0}

@@ -1,0 +1,50 @@
+import json
+import math
+
+import pytest
+
+from mlx_platform.cli.output import Output, to_json
+from mlx_platform.core.report import Report, Result
+
+RESULT = Result("resolve", {"version": 2}, Report("title", "digits/2"), warnings=("careful",))
+
+
+def output(**options: bool) -> Output:
+    return Output(**({"json": False, "quiet": False, "no_color": False} | options))
+
+
+def test_json_is_one_document_on_stdout_and_warnings_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    output(json=True).render(RESULT)
+    captured = capsys.readouterr()
+
+    assert json.loads(captured.out)["data"] == {"version": 2}
+    assert captured.err == "warning: careful\n"
+
+
+def test_a_document_that_was_printed_before_is_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = output(json=True)
+    printer.document({"data": "ready"})
+    printer.render(RESULT)
+
+    assert json.loads(capsys.readouterr().out) == {"data": "ready"}
+
+
+def test_quiet_prints_the_result_line_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    output(quiet=True).render(RESULT)
+
+    assert capsys.readouterr().out == "digits/2\n"
+
+
+def test_no_colour_reaches_a_pipe_or_whoever_asked_for_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    output().render(RESULT)
+
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_numbers_that_json_has_not_become_null() -> None:
+    text = to_json({"a": [math.nan, (1.5, -math.inf)], "b": {"c": math.inf}, "d": 2.0})
+
+    assert json.loads(text) == {"a": [None, [1.5, None]], "b": {"c": None}, "d": 2.0}
