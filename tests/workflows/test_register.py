@@ -9,7 +9,9 @@ import pytest
 from projects import Project, write_network
 
 from mlx_platform.core.errors import ConflictError, MlxError, NotFoundError, UsageError
+from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows import register as module
+from mlx_platform.workflows.drift import measure_drift
 from mlx_platform.workflows.register import register
 
 
@@ -65,6 +67,25 @@ def test_the_same_content_is_reused_and_says_so(project: Project) -> None:
     assert result.exit_code == 0
     with pytest.raises(ConflictError):
         register(project.context, "digits", project.folder / "model-2.onnx", if_exists="fail")
+
+
+def test_a_column_that_the_model_takes_is_an_input_whatever_it_is_called(project: Project) -> None:
+    names = ["id", "weight", "height", "age"]
+    folder = project.folder / "source"
+    folder.mkdir()
+    write_network(folder / "model.onnx", 9.0)
+    (folder / "model.toml").write_text(
+        f'format = 1\ntask = "classification"\n[[pre]]\nstep = "columns"\nnames = {json.dumps(names)}\n'
+    )
+    random = np.random.default_rng(20260308)
+    columns = {name: random.normal(size=200) for name in (*names, "label")}
+    pq.write_table(pa.table(columns), project.folder / "rows.parquet")
+
+    register(project.context, "people", folder, baseline=project.folder / "rows.parquet")
+
+    drift = measure_drift(project.context, "people/1", traffic=project.folder / "rows.parquet")
+    assert {feature["name"] for feature in drift.data["features"]} == set(names)
+    assert drift.verdict is Verdict.PASS
 
 
 def test_the_profile_of_a_baseline_travels_with_the_package(

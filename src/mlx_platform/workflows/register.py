@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -14,20 +13,13 @@ from mlx_platform.registry.version import ACTOR, Lineage, Version, check_lineage
 from mlx_platform.workflows.commit import commit_of
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import version_facts
+from mlx_platform.workflows.inputs import no_inputs
 
 if TYPE_CHECKING:
-    from mlx_platform.core.tensors import Columns
+    from mlx_platform.inference.dataset import Dataset
     from mlx_platform.inference.package import Package
 
 _IF_EXISTS = ("reuse", "fail")
-
-
-@dataclass(frozen=True, slots=True)
-class _Baseline:
-    """The rows of a baseline, read before anything is built."""
-
-    columns: "Columns"
-    fingerprint: str
 
 
 def register(
@@ -68,7 +60,7 @@ def register(
     """
     check_name(name)
     _check_flags(source, golden, baseline, if_exists)
-    rows = _read_baseline(context, baseline) if baseline else None
+    rows = _read_baseline(baseline) if baseline else None
     lineage = Lineage(
         dataset_version=dataset_version,
         dataset_fingerprint=rows.fingerprint if rows else "",
@@ -100,16 +92,15 @@ def _check_flags(source: Path, golden: Path | None, baseline: Path | None, if_ex
             raise NotFoundError(f"There is no {what} {path}.")
 
 
-def _read_baseline(context: Context, path: Path) -> _Baseline:
+def _read_baseline(path: Path) -> "Dataset":
+    """The rows of a baseline, read before anything is built."""
     from mlx_platform.inference.dataset import read_dataset
-    from mlx_platform.workflows.drifting.baseline import feature_columns
 
-    dataset = read_dataset(path)
-    return _Baseline(feature_columns(context, dataset), dataset.fingerprint)
+    return read_dataset(path)
 
 
 def _build(
-    context: Context, source: Path, out: Path, golden: Path | None, rows: _Baseline | None
+    context: Context, source: Path, out: Path, golden: Path | None, rows: "Dataset | None"
 ) -> tuple["Package", tuple[str, ...]]:
     from mlx_platform.drift.profile import Profile
     from mlx_platform.inference.build import BuildOptions, build_package
@@ -124,14 +115,15 @@ def _build(
     if rows is None:
         return built.package, built.warnings
     with context.progress.stage("profiling the baseline"):
-        return with_file(built.package, BASELINE, _profile(built.package, rows.columns)), built.warnings
+        return with_file(built.package, BASELINE, _profile(context, built.package, rows)), built.warnings
 
 
-def _profile(package: "Package", columns: "Columns") -> bytes:
+def _profile(context: Context, package: "Package", rows: "Dataset") -> bytes:
     from mlx_platform.drift.features import output_features, positions
     from mlx_platform.drift.profile import build_profile
     from mlx_platform.inference.model import Model, features
 
+    columns = rows.features(drop=no_inputs(context.settings.evaluation, package.spec.columns))
     model = Model.load(package, device="cpu")
     answers = model.predict(columns).columns
     watched = features(package.spec, columns)

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
-from mlx_platform.core.tensors import Columns
 from mlx_platform.drift.profile import Profile, build_profile, profile_columns
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.parquet import columns, is_plain, open_table
+from mlx_platform.workflows.inputs import no_inputs
 from mlx_platform.workflows.subject import Subject, open_model
 
 if TYPE_CHECKING:
-    from mlx_platform.inference.dataset import Dataset
+    from mlx_platform.inference.package import Package
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,10 @@ def _from_file(context: Context, subject: Subject | None, path: Path) -> Baselin
     with context.progress.stage("profiling the baseline"):
         if subject is None and is_plain(path):
             with open_table(path) as table:
-                found = columns(table, left_out(context))
+                found = columns(table, left_out(context, None))
                 return Baseline(profile_columns(table.metadata.num_rows, found), f"rows of {path}")
-        rows = feature_columns(context, read_dataset(path))
+        package = subject.package if subject else None
+        rows = read_dataset(path).features(drop=left_out(context, package))
         if subject is None:
             return Baseline(build_profile(rows), f"rows of {path}")
         from mlx_platform.inference.model import features
@@ -69,12 +70,6 @@ def _from_file(context: Context, subject: Subject | None, path: Path) -> Baselin
         return Baseline(build_profile(features(subject.package.spec, rows), answers), f"rows of {path}")
 
 
-def feature_columns(context: Context, dataset: "Dataset") -> Columns:
-    """The columns of a file that are inputs of a model."""
-    return dataset.features(drop=left_out(context))
-
-
-def left_out(context: Context) -> frozenset[str]:
-    """Columns that are no inputs: the label, the row's id, its weight."""
-    names = context.settings.evaluation
-    return frozenset({names.label, names.id or "id", names.weight or "weight"})
+def left_out(context: Context, package: "Package | None") -> frozenset[str]:
+    """Columns of a file that are not compared: those beside the inputs of the package's model."""
+    return no_inputs(context.settings.evaluation, package.spec.columns if package else ())

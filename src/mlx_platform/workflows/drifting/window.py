@@ -18,7 +18,7 @@ from mlx_platform.traffic.log import LogStats, has_segments, read_log
 from mlx_platform.traffic.record import Record
 from mlx_platform.traffic.rows import row_batches
 from mlx_platform.workflows.context import Context
-from mlx_platform.workflows.drifting.baseline import feature_columns, left_out
+from mlx_platform.workflows.drifting.baseline import left_out
 from mlx_platform.workflows.drifting.parquet import chunks, is_plain, open_table
 from mlx_platform.workflows.drifting.watched import Watched
 from mlx_platform.workflows.subject import Subject
@@ -123,17 +123,18 @@ def _count_file(context: Context, profile: Profile, watched: Watched, path: Path
 
 
 def _count_table(context: Context, profile: Profile, watched: Watched, path: Path) -> Counts:
+    aside = left_out(context, watched.package)
     if is_plain(path):
         with open_table(path) as table:
             if not watched.needs_cells(table.schema_arrow.names):
                 found = (
                     {name: column} if isinstance(column, Categories) else watched.inputs({name: column})
-                    for name, column in chunks(table, left_out(context))
+                    for name, column in chunks(table, aside)
                 )
                 return count_chunks(profile, table.metadata.num_rows, found)
     from mlx_platform.inference.dataset import read_dataset
 
-    return count(profile, watched.inputs(feature_columns(context, read_dataset(path))))
+    return count(profile, watched.inputs(read_dataset(path).features(drop=aside)))
 
 
 def _count_log(

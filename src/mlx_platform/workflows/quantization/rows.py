@@ -11,6 +11,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import EvaluationSettings
 from mlx_platform.core.tensors import Array, Columns, row_count
 from mlx_platform.core.text import plural
+from mlx_platform.workflows.inputs import no_inputs
 
 if TYPE_CHECKING:
     from mlx_platform.inference.model import Model
@@ -77,7 +78,7 @@ def read_rows(
     name = label or settings.label
     sources = {"calibration": read_dataset(calibration), "data": read_dataset(data)}
     truth = sources["data"].column(name)
-    aside = {settings.id or "id", settings.weight or "weight", "path"} - set(taken)
+    aside = no_inputs(settings, taken, label=name) | ({"path"} - set(taken))
     fit, judged = (source.features(label=name, drop=aside) for source in sources.values())
     refuse_not_finite(fit, str(calibration))
     refuse_not_finite(judged, str(data))
