@@ -147,32 +147,6 @@ def test_decile_psi_of_normal_distributions_is_the_integral(
     assert scores.psi(np.full(10, 0.1), moved) == pytest.approx(psi, abs=6e-7)
 
 
-@pytest.mark.parametrize(
-    ("baseline", "window", "statistic", "p_value"),
-    [
-        ([50, 30, 20], [40, 35, 25], 2.051282, 0.358567),
-        ([50, 50, 0], [50, 40, 10], 11.111111, 0.003866),
-        ([2500, 2500, 0], [2500, 2499, 1], 1.000200, 0.606470),
-    ],
-)
-def test_chi_square_takes_both_sides_as_samples(
-    baseline: list[int], window: list[int], statistic: float, p_value: float
-) -> None:
-    assert scores.chi2_two_sample(counts(baseline), counts(window)) == pytest.approx(
-        (statistic, p_value), abs=6e-7
-    )
-
-
-@given(COUNTS)
-def test_chi_square_is_what_scipy_says(pairs: list[tuple[int, int]]) -> None:
-    table = np.asarray([pair for pair in pairs if any(pair)]).T
-    expected = stats.chi2_contingency(table, correction=False)
-
-    assert scores.chi2_two_sample(table[0], table[1]) == pytest.approx(
-        (expected.statistic, expected.pvalue), abs=1e-9
-    )
-
-
 def test_pooled_windows_score_at_or_below_the_worst_of_them() -> None:
     baseline, first, second = [500, 300, 200], [400, 350, 250], [450, 330, 220]
     pooled = [a + b for a, b in zip(first, second, strict=True)]

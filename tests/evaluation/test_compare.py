@@ -5,7 +5,7 @@ import pytest
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.verdict import Verdict
-from mlx_platform.evaluation.compare import Margin, better, compare, no_worse, primary_metric, rows_needed
+from mlx_platform.evaluation.compare import Margin, better, compare, no_worse, rows_needed
 from mlx_platform.evaluation.metrics import Classified, Predicted
 
 
@@ -188,4 +188,3 @@ def test_different_rows_cannot_be_compared(classified, predicted):
 
 def test_regression_has_no_flips(predicted):
     assert compare(predicted(), predicted()).flips is None
-    assert (primary_metric("classification"), primary_metric("regression")) == ("accuracy", "rmse")

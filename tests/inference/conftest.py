@@ -18,9 +18,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from mlx_platform.inference.build import build_package
+from mlx_platform.inference.graph import read_network
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import Package, open_package, seal
-from mlx_platform.inference.spec import spec_from_onnx, write_spec
+from mlx_platform.inference.spec import spec_from_network, write_spec
 
 Pack = Callable[..., Model]
 FLOAT = TensorProto.FLOAT
@@ -138,7 +139,9 @@ def pack(tmp_path: Path) -> Pack:
             (root / "model.onnx").write_bytes(network.read_bytes())
         else:
             onnx.save(network, root / "model.onnx")
-        (root / "model.toml").write_text(spec or write_spec(spec_from_onnx(root / "model.onnx")))
+        (root / "model.toml").write_text(
+            spec or write_spec(spec_from_network(read_network(root / "model.onnx")))
+        )
         for name, content in (assets or {}).items():
             (root / "assets" / name).write_bytes(content)
         seal(root)

@@ -11,9 +11,10 @@ from onnx import TensorProto, helper
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import text_column
 from mlx_platform.inference.cases import golden_line, make_case
+from mlx_platform.inference.graph import read_network
 from mlx_platform.inference.package import open_package, seal, with_file
 from mlx_platform.inference.probe import probe
-from mlx_platform.inference.spec import spec_from_onnx, write_spec
+from mlx_platform.inference.spec import spec_from_network, write_spec
 
 FLOAT, INT64, BOOL, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
 ROWS = {"x": (FLOAT, ["n", 3])}
@@ -23,7 +24,9 @@ ROWS = {"x": (FLOAT, ["n", 3])}
 def sealed(tmp_path):
     def make(model):
         onnx.save(model, tmp_path / "model.onnx")
-        (tmp_path / "model.toml").write_text(write_spec(spec_from_onnx(tmp_path / "model.onnx")))
+        (tmp_path / "model.toml").write_text(
+            write_spec(spec_from_network(read_network(tmp_path / "model.onnx")))
+        )
         seal(tmp_path)
         return tmp_path
 

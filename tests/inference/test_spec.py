@@ -2,7 +2,8 @@ import pytest
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import TensorSpec
-from mlx_platform.inference.spec import Limits, ModelSpec, StepSpec, parse_spec, spec_from_onnx, write_spec
+from mlx_platform.inference.graph import read_network
+from mlx_platform.inference.spec import Limits, ModelSpec, StepSpec, parse_spec, spec_from_network, write_spec
 
 TEXT = """
 format = 1
@@ -117,7 +118,7 @@ def test_deep_nesting_is_refused_not_recursed():
 
 def test_a_converted_classifier_brings_its_labels_and_probabilities(logistic_onnx, mlp_onnx):
     for path in (logistic_onnx, mlp_onnx):
-        spec = spec_from_onnx(path)
+        spec = spec_from_network(read_network(path))
 
         assert spec.task == "classification"
         assert spec.labels == tuple("0123456789")
@@ -130,7 +131,7 @@ def test_a_converted_classifier_brings_its_labels_and_probabilities(logistic_onn
 
 
 def test_bare_scores_get_a_softmax(matmul_onnx):
-    spec = spec_from_onnx(matmul_onnx)
+    spec = spec_from_network(read_network(matmul_onnx))
 
     assert spec.post == (
         StepSpec("softmax", {"output": "scores", "into": "probabilities"}),

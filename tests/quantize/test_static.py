@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 from mlx_platform.core.errors import UndecidedError, UsageError
-from mlx_platform.quantize.agreement import argmax_agreement, relative_error
+from mlx_platform.quantize.agreement import relative_error
 from mlx_platform.quantize.runtime import quiet, start
 from mlx_platform.quantize.static import Quantized, StaticOptions, quantize_static
 from mlx_platform.quantize.target import ARM, AVX2, Target
@@ -39,7 +39,7 @@ def test_a_perceptron_shrinks_and_keeps_its_accuracy(perceptron: Path, digits, t
     assert made.verified.size_after < 0.45 * made.verified.size_before
     assert accuracy[0] > 0.9
     assert abs(accuracy[1] - accuracy[0]) <= 0.01
-    assert argmax_agreement(before[1], after[1]) > 0.98
+    assert np.mean(before[1].argmax(axis=1) == after[1].argmax(axis=1)) > 0.98
 
 
 def test_the_processor_runs_every_layer_in_integers(perceptron: Path, digits, tmp_path: Path) -> None:

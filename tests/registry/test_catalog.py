@@ -278,7 +278,7 @@ def test_an_alias_that_was_set_in_mlflow_is_where_a_move_starts(project: Project
 
     assert event is not None
     assert event.from_version == 1
-    assert catalog.journal("digits").previous("production") == 1
+    assert catalog.journal("digits").rollback_targets("production") == (1,)
 
 
 def test_a_broken_journal_answers_nothing(project: Project) -> None:

@@ -84,21 +84,13 @@ def test_of_two_writers_to_the_current_holder_one_wins() -> None:
     assert [registry.write(seen, 1), registry.write(seen, 1)] == [True, False]
 
 
-def test_what_was_live_at_a_moment_is_the_last_move_before_it() -> None:
-    journal = Sequencer().move(1, 2, 1)
-
-    assert journal.at("production", START) is None
-    assert journal.at("production", START + timedelta(hours=2)) == 2
-    assert journal.at("production", START + timedelta(days=9)) == 1
-
-
 def test_a_rollback_goes_one_back_and_a_second_one_goes_further() -> None:
     registry = Sequencer()
     registry.move(1, 2, 3)
 
-    assert registry.read().previous("production") == 2
-    assert registry.move(2, kind="rollback").previous("production") == 1
-    assert registry.move(1, kind="rollback").previous("production") is None
+    assert registry.read().rollback_targets("production") == (2, 1)
+    assert registry.move(2, kind="rollback").rollback_targets("production") == (1,)
+    assert registry.move(1, kind="rollback").rollback_targets("production") == ()
 
 
 def test_a_rollback_never_returns_to_what_was_rolled_back_from_until_it_is_promoted_again() -> None:
@@ -137,7 +129,7 @@ def test_whoever_held_the_alias_before_the_journal_began_can_be_gone_back_to() -
 
     journal = fold("digits", [replace(event, number=1)])
 
-    assert journal.previous("production") == 7
+    assert journal.rollback_targets("production") == (7,)
     assert journal.previous_holders("production") == (7,)
 
 
@@ -155,7 +147,7 @@ def test_aliases_of_one_model_share_the_sequence_but_not_the_state() -> None:
     registry.move(3)
 
     assert registry.read().holder("staging") == 2
-    assert registry.read().previous("production") == 1
+    assert registry.read().rollback_targets("production") == (1,)
 
 
 def test_an_event_reads_back_as_it_was_written() -> None:

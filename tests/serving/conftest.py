@@ -18,9 +18,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from mlx_platform.core.tensors import TensorSpec
+from mlx_platform.inference.graph import read_network
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import MODEL, SPEC, open_package, seal
-from mlx_platform.inference.spec import ModelSpec, StepSpec, spec_from_onnx, write_spec
+from mlx_platform.inference.spec import ModelSpec, StepSpec, spec_from_network, write_spec
 
 _SCRIPT = Path(__file__).with_name("serve_process.py")
 F32, I64, TEXT = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
@@ -153,7 +154,7 @@ def write_package(folder: Path, network: str, spec: ModelSpec | None = None, gol
     """Seal a package of one of the networks."""
     folder.mkdir(parents=True)
     onnx.save(NETWORKS[network](), folder / MODEL)
-    spec = spec or replace(spec_from_onnx(folder / MODEL), task="tensors", post=())
+    spec = spec or replace(spec_from_network(read_network(folder / MODEL)), task="tensors", post=())
     (folder / SPEC).write_text(write_spec(spec))
     if golden:
         (folder / "golden.jsonl").write_bytes(golden)

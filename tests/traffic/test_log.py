@@ -30,7 +30,6 @@ def read(folder: Path, **selection: Any) -> tuple[list[int], LogStats]:
         ({}, [1, 2, 3, 4]),
         ({"model": "digits"}, [1, 2, 3]),
         ({"version": "4"}, [3]),
-        ({"digest": "e"}, [2]),
         ({"model": "nobody"}, []),
         ({"since": NOON + timedelta(seconds=2)}, [2, 3, 4]),
         ({"until": NOON + timedelta(seconds=2)}, [1]),
@@ -47,7 +46,7 @@ def test_only_what_was_asked_for_is_read(
     expected: list[int],
     sealed: bool,
 ) -> None:
-    write_segment([record(1), record(2, digest="e")])
+    write_segment([record(1), record(2)])
     write_segment([record(3, version="4")])
     write_segment([record(4, model="other")])
     if sealed:
@@ -127,7 +126,6 @@ def test_a_damaged_file_is_set_aside_and_counted_and_the_others_are_read(
 
     assert seqs == list(range(101, 201))
     assert stats.quarantined == 1
-    assert stats.quarantined_files == [first]
     assert not first.exists()
     assert first.with_name(first.name + ".corrupt").exists()
     assert stats.share_usable < 1
@@ -183,7 +181,7 @@ def test_records_that_were_written_twice_are_read_once(folder: Path, record: Any
 
     records, stats = read_log(folder)
 
-    assert sorted(each.key for each in records) == [
+    assert sorted((each.server_id, each.boot_id, each.seq) for each in records) == [
         ("host", "b1", 1),
         ("host", "b1", 2),
         ("host", "b1", 3),

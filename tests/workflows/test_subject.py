@@ -7,10 +7,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import mlx_platform
-from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.errors import NotFoundError
 from mlx_platform.core.settings import load_settings
 from mlx_platform.workflows.context import default_actor, make_context
-from mlx_platform.workflows.subject import open_model, open_subject, registered
+from mlx_platform.workflows.subject import open_model, open_subject
 
 
 @pytest.fixture
@@ -33,8 +33,6 @@ def test_an_unregistered_file_goes_by_its_stem_and_version_0(doubler: Path) -> N
 
         assert (subject.name, subject.number, subject.version) == ("doubler", "0", None)
         assert model.predict(np.ones((1, 2), np.float32)).tensors["y"].tolist() == [[2.0, 2.0]]
-        with pytest.raises(UsageError, match="is not registered"):
-            registered(subject)
 
 
 def test_a_file_that_is_not_there_is_not_found() -> None:

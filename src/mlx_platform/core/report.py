@@ -5,7 +5,7 @@ Markdown writers each draw the same report.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mlx_platform.core.verdict import Check, Verdict
@@ -94,22 +94,16 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a workflow returns: `data` is JSON-ready, `report` is for people.
-
-    The exit code follows from the verdict unless `code` says otherwise.
-    """
+    """What a workflow returns: `data` is JSON-ready, `report` is for people."""
 
     command: str
     data: Mapping[str, Any]
     report: Report
     verdict: Verdict | None = None
-    warnings: tuple[str, ...] = field(default=())
-    code: int | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        if self.code is not None:
-            return self.code
         return self.verdict.exit_code if self.verdict else 0
 
     def document(self) -> dict[str, Any]:

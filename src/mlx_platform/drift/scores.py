@@ -90,21 +90,6 @@ def psi_tail(score: float, n: int, m: int, bins: int) -> float:
     return chi2_tail(score / noise(n, m), max(1, bins - 1))
 
 
-def chi2_two_sample(baseline: Counts, window: Counts) -> tuple[float, float]:
-    """Pearson's statistic of the 2 x K table, without Yates' correction, and its p-value.
-
-    A one-sample test, which takes the baseline's shares as exact, would alarm far too often.
-    """
-    used = (baseline > 0) | (window > 0)
-    table = np.stack([baseline[used], window[used]]).astype(np.float64)
-    if (table.sum(axis=1) == 0).any():
-        raise UndecidedError("One side of a comparison holds no rows.")
-    expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
-    statistic = float(((table - expected) ** 2 / expected).sum())
-    degrees = table.shape[1] - 1
-    return statistic, chi2_tail(statistic, degrees) if degrees else 1.0
-
-
 def ks_distance(baseline: Counts, window: Counts) -> float:
     """The largest gap between the two distribution functions over ordered bins; exact at their edges."""
     n, m = int(baseline.sum()), int(window.sum())

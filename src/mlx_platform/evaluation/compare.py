@@ -17,7 +17,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.statistics import Interval, mcnemar_exact, tango_interval, tango_z
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.evaluation.measure import block_sums, can_measure
-from mlx_platform.evaluation.metrics import METRICS, Classified, Metric, Scored, metric_of, metrics_of
+from mlx_platform.evaluation.metrics import Classified, Metric, Scored, metric_of, metrics_of
 from mlx_platform.evaluation.resample import Resampled, Sums, resample
 
 _NORMAL = NormalDist()
@@ -314,8 +314,3 @@ def _rows_without_flips(margin: float, confidence: float) -> int:
         return _MOST_ROWS
     z = _NORMAL.inv_cdf(confidence)
     return math.floor(z * z * max(0.0, 1 - margin) / margin) + 1
-
-
-def primary_metric(task: str) -> str:
-    """The metric that stands for a task when nobody named one."""
-    return next(metric.name for metric in METRICS.values() if metric.task == task)

@@ -7,9 +7,6 @@ import numpy as np
 
 from mlx_platform.core.tensors import Array, Tensors
 
-STAGES = ("raw", "tensor", "logits", "output")
-"""The stages of a request in the order it passes them; each has its hash in the traffic log."""
-
 _DIGEST_BYTES = 8  # two requests in four thousand million share one: enough to point at a stage
 
 

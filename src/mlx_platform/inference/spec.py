@@ -4,13 +4,12 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import NUMPY_TYPES, TensorSpec
 from mlx_platform.core.text import did_you_mean, printable
-from mlx_platform.inference.graph import Network, read_network
+from mlx_platform.inference.graph import Network
 from mlx_platform.inference.steps.catalog import POST, PRE, make_step
 from mlx_platform.inference.steps.step import Site, Step
 
@@ -273,15 +272,6 @@ def _toml(value: Any) -> str:
 def _toml_key(key: str) -> str:
     plain = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
     return key if plain else _toml(key)
-
-
-def spec_from_onnx(path: Path) -> ModelSpec:
-    """The spec that an ONNX file's own signature gives; see `graph.read_network` for how the task is told.
-
-    Raises:
-        UsageError: the file is no ONNX model, or has inputs or outputs that are no tensors.
-    """
-    return spec_from_network(read_network(path))
 
 
 def spec_from_network(network: Network) -> ModelSpec:

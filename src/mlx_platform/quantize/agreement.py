@@ -1,17 +1,10 @@
 """How far the answers of a quantized model are from those of its original."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from mlx_platform.core.tensors import Array
 
 _FLOOR = 1e-12  # a probability of zero would make the divergence infinite
-
-
-def argmax_agreement(before: Array, after: Array) -> float:
-    """The share of rows whose largest score is of the same class; scores are [rows, classes]."""
-    return float(np.mean(before.argmax(axis=1) == after.argmax(axis=1)))
 
 
 def mean_divergence(before: Array, after: Array) -> float:
@@ -31,10 +24,3 @@ def relative_error(before: Array, after: Array) -> float:
     if norm == 0:
         return 0.0 if difference == 0 else float("inf")
     return difference / norm
-
-
-def relative_errors(before: Mapping[str, Array], after: Mapping[str, Array]) -> dict[str, float]:
-    """`relative_error` of each float output."""
-    return {
-        name: relative_error(array, after[name]) for name, array in before.items() if array.dtype.kind == "f"
-    }

@@ -135,11 +135,6 @@ class Journal:
         """Every alias that ever moved, by name."""
         return tuple(sorted({event.alias for event in self.events if event.valid}))
 
-    def at(self, alias: str, moment: datetime) -> int | None:
-        """The version that held the alias at a moment: the last move in the sequence that is not later."""
-        earlier = [event for event in self.moves(alias) if event.time <= moment]
-        return earlier[-1].to_version if earlier else None
-
     def previous_holders(self, alias: str) -> tuple[int, ...]:
         """Who held the alias before, latest first, whether it left by a promotion or by a rollback."""
         return tuple(
@@ -167,11 +162,6 @@ class Journal:
                 pile.append(event.to_version)
         holder = self.holder(alias)
         return tuple(dict.fromkeys(version for version in reversed(pile) if version != holder))
-
-    def previous(self, alias: str) -> int | None:
-        """Where a plain rollback goes."""
-        targets = self.rollback_targets(alias)
-        return targets[0] if targets else None
 
 
 def fold(model: str, events: Iterable[Event]) -> Journal:

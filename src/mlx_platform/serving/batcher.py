@@ -52,10 +52,10 @@ class Batcher:
     Args:
         run: the model.
         policy: when a batch leaves, and how much may wait.
-        on_batch: told the rows, the requests and the seconds of every run that went well at once.
+        on_batch: told the rows of every run that went well at once.
     """
 
-    def __init__(self, run: Run, policy: BatchPolicy, on_batch: Callable[[int, int, float], None]) -> None:
+    def __init__(self, run: Run, policy: BatchPolicy, on_batch: Callable[[int], None]) -> None:
         self.policy = policy
         self.in_flight = 0  # requests, and parts of long ones, that wait or run
         self.expired = 0
@@ -293,7 +293,7 @@ class Batcher:
             per_row = answer.run_seconds / answer.batch_rows
             weight = 0.1 if self._seconds_per_row else 1.0
             self._seconds_per_row += (per_row - self._seconds_per_row) * weight
-            self._on_batch(answer.batch_rows, len(batch.jobs), answer.run_seconds)
+            self._on_batch(answer.batch_rows)
         else:
             self.split_batches += 1
         if self._waiting:

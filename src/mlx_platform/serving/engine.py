@@ -96,7 +96,7 @@ class Engine:
             max_queue_rows=settings.max_queue_rows,
             inline=self.warm.inline,
         )
-        self.batcher = Batcher(self._run, policy, self.metrics.observe_batch)
+        self.batcher = Batcher(self._run, policy, self.metrics.batch_rows.observe)
 
     def _run(self, feeds: Tensors, outputs: tuple[str, ...], timeout: float) -> dict[str, Array]:
         return self.model.run(feeds, outputs, timeout=timeout)

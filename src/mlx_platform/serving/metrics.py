@@ -55,9 +55,6 @@ class Metrics:
             histogram = self.requests[key] = Histogram(REQUEST_SECONDS)
         histogram.observe(seconds)
 
-    def observe_batch(self, rows: int, _requests: int, _seconds: float) -> None:
-        self.batch_rows.observe(rows)
-
     def requests_by_status(self) -> dict[str, int]:
         """How many requests ended in each class of status."""
         counts: dict[str, int] = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ class LogStats:
     unreadable: int = 0
     lost_rows: int = 0
     readable: int = 0
-    quarantined_files: list[Path] = field(default_factory=list)
 
     @property
     def share_usable(self) -> float:
@@ -67,7 +66,6 @@ class Selection:
 
     model: str | None = None
     version: str | None = None
-    digest: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -75,7 +73,6 @@ class Selection:
         return (
             (self.model is None or record.model == self.model)
             and (self.version is None or record.version == self.version)
-            and (self.digest is None or record.digest == self.digest)
             and (self.since is None or record.time >= self.since)
             and (self.until is None or record.time < self.until)
         )
@@ -121,7 +118,6 @@ def read_log(
     *,
     model: str | None = None,
     version: str | None = None,
-    digest: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> tuple[Iterator[Record], LogStats]:
@@ -134,7 +130,6 @@ def read_log(
         folder: of the log.
         model: only this model's records.
         version: only this version's.
-        digest: only those answered by this package.
         since: the first moment.
         until: the moment after the last.
 
@@ -149,7 +144,7 @@ def read_log(
             f"There is no traffic log at {folder}.", hint="Write one with: mlx serve --traffic DIR"
         )
     stats = LogStats()
-    selection = Selection(model, version, digest, since, until)
+    selection = Selection(model, version, since, until)
     return _Reader(selection, stats).read(find_segments(folder)), stats
 
 
@@ -246,6 +241,5 @@ class _Reader:
 
     def _quarantine(self, path: Path) -> None:
         self._stats.quarantined += 1
-        self._stats.quarantined_files.append(path)
         with suppress(OSError):
             path.replace(path.with_name(path.name + CORRUPT_SUFFIX))

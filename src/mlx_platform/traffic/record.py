@@ -48,10 +48,6 @@ class Record:
     error: str = ""
     truncated: bool = False
 
-    @property
-    def key(self) -> tuple[str, str, int]:
-        return self.server_id, self.boot_id, self.seq
-
     def without_payload(self) -> Self:
         """The same request without inputs and outputs, marked as truncated."""
         return replace(self, inputs={}, outputs={}, truncated=True)

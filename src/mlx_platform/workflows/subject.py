@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.errors import NotFoundError
 from mlx_platform.registry.ref import PathRef, parse_ref
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
@@ -82,13 +82,3 @@ def open_model(context: Context, subject: Subject, *, device: str = "auto", thre
         device=device,
         threads=threads or context.settings.serving.intra_op_threads,
     )
-
-
-def registered(subject: Subject) -> Version:
-    """The subject's version, for a command that only makes sense on a registered one."""
-    if subject.version is None:
-        raise UsageError(
-            f"{subject.source} is not registered.",
-            hint=f"Register it with: mlx register NAME {subject.source}",
-        )
-    return subject.version
