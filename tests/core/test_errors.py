@@ -10,7 +10,7 @@ def test_every_error_is_one_of_ours_and_has_its_own_exit_code() -> None:
     ]
 
     assert all(issubclass(item, MlxError) for item in classes)
-    assert sorted(item.exit_code for item in classes) == [1, 2, 3, 4, 5, 7, 8, 9, 10]
+    assert sorted(item.exit_code for item in classes) == [1, 2, 3, 4, 5, 7, 8, 9, 10, 130]
     assert len({item.code for item in classes}) == len(classes)
 
 

@@ -1,19 +1,36 @@
 """The console script: as little as possible is loaded before Ctrl-C is taken care of."""
 
 import os
+import signal
 import sys
+from types import FrameType
 
 from mlx_platform.core.errors import INTERRUPTED
+
+
+class Interrupts:
+    """Remembers Ctrl-C: a library that is being imported may turn it into an error of its own."""
+
+    def __init__(self) -> None:
+        self.seen = False
+        # A process that was started to ignore Ctrl-C goes on ignoring it.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        self.seen = True
+        raise KeyboardInterrupt
 
 
 def run() -> None:
     """Run the command line and end the process with its exit code."""
     try:
+        interrupts = Interrupts()
         from mlx_platform.cli.main import main
 
-        code = main()
+        code = main(interrupted=lambda: interrupts.seen)
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted.\n")
+        sys.stderr.write("error: Interrupted.\n")
         code = INTERRUPTED
     if code == INTERRUPTED:
         # An interrupt that passed through exec() makes Python end by the signal itself; callers expect 130.

@@ -3,14 +3,14 @@
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
 from mlx_platform.cli import quality, registry, release, service
 from mlx_platform.cli.output import error_document, print_error, print_line, to_json
-from mlx_platform.core.errors import INTERRUPTED, MlxError, UsageError
+from mlx_platform.core.errors import INTERRUPTED, CancelledError, MlxError, UsageError
 from mlx_platform.core.version import VERSION
 
 _BROKEN_PIPE = 141
@@ -53,17 +53,16 @@ def _global_options(
     """Options of `mlx` itself; the version is printed before any command is looked for."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+def main(argv: Sequence[str] | None = None, *, interrupted: Callable[[], bool] = lambda: False) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        argv: the words after `mlx`, by default those of the process.
+        interrupted: whether Ctrl-C came. Whatever error a command ends with after that is its echo.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = create_app()(args=arguments, prog_name="mlx", standalone_mode=False)
-    except MlxError as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        return _fail(error, arguments)
-    except typer.TyperException as error:
-        return _fail(UsageError(_sentence(error), hint=_help_hint(arguments)), arguments)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
@@ -73,12 +72,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the rim: nothing may reach a user as a traceback unasked
         if "--debug" in arguments:
             traceback.print_exc()
-        kind = type(error).__name__
-        hint = "Run it again with --debug for the traceback."
-        return _fail(MlxError(f"Something unexpected happened ({kind}): {error}", hint=hint), arguments)
+        if not interrupted():
+            return _fail(_ours(error, arguments), arguments)
+        code = INTERRUPTED
     if code == INTERRUPTED:
-        sys.stderr.write("Interrupted.\n")
+        return _fail(CancelledError("Interrupted."), arguments)
     return int(code or 0)
+
+
+def _ours(error: Exception, arguments: Sequence[str]) -> MlxError:
+    if isinstance(error, MlxError):
+        return error
+    if isinstance(error, typer.TyperException):
+        return UsageError(_sentence(error), hint=_help_hint(arguments))
+    hint = "Run it again with --debug for the traceback."
+    return MlxError(f"Something unexpected happened ({type(error).__name__}): {error}", hint=hint)
 
 
 def _fail(error: MlxError, arguments: Sequence[str]) -> int:

@@ -8,7 +8,8 @@
     ├── UndecidedError          7   too little data, or not applicable: never a pass
     ├── DeadlineError           8   still running when its time was over
     ├── UnavailableError        9   registry, store or server unreachable, busy or refusing
-    └── IntegrityError         10   bytes that are not what their digest says
+    ├── IntegrityError         10   bytes that are not what their digest says
+    └── CancelledError        130   Ctrl-C
 
 Only `cli/` catches them; a message says what happened, what was expected, and in `hint` what to do next.
 """
@@ -76,3 +77,8 @@ class UnavailableError(MlxError):
 class IntegrityError(MlxError):
     exit_code = 10
     code = "integrity"
+
+
+class CancelledError(MlxError):
+    exit_code = INTERRUPTED
+    code = "interrupted"
