@@ -73,7 +73,8 @@ def test_external_tensors_are_copied_once_with_their_folders(source, tmp_path):
     copy_external(["w.bin", "sub/w.bin", "w.bin"], source, tmp_path / "out", cap=7)
 
     assert (tmp_path / "out" / "sub" / "w.bin").read_bytes() == b"more"
-    assert (tmp_path / "out" / "w.bin").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "out" / "w.bin").stat().st_mode & 0o133 == 0
 
 
 @pytest.mark.parametrize(

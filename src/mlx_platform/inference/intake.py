@@ -83,7 +83,8 @@ def copy_plain(source: Path, target: Path, *, cap: int, links: bool = False) -> 
 
     Args:
         source: followed through no symbolic link at its end.
-        target: made anew, readable by its owner only.
+        target: made anew, in folders that only their owner may enter; a registry may be shared, so the file
+            itself can be read.
         cap: bytes.
         links: allow hard links. A file that the user named is copied anyway; one that a package names could
             be a link to something else on this machine.
