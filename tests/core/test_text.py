@@ -1,6 +1,6 @@
 import pytest
 
-from mlx_platform.core.text import did_you_mean, plural, printable
+from mlx_platform.core.text import did_you_mean, first_line, listed, plural, printable
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,13 @@ def test_a_misspelt_word_gets_the_closest_known_one_else_all_of_them() -> None:
 
 def test_counts_read_as_english() -> None:
     assert (plural(1, "row"), plural(1234, "row"), plural(0, "row")) == ("1 row", "1,234 rows", "0 rows")
+
+
+def test_a_long_list_of_names_says_how_many_it_leaves_out() -> None:
+    assert listed(["a", "b"], 2) == "a, b"
+    assert listed(["a\n", "b", "c"], 1) == "a\\u000a and 2 more"
+
+
+def test_an_error_is_told_by_its_first_line_and_one_that_says_nothing_by_its_type() -> None:
+    assert first_line(ValueError("\n  No such thing.\nTraceback")) == "No such thing"
+    assert first_line(ValueError()) == "ValueError"

@@ -1,7 +1,7 @@
 """Foreign text made safe to show, and friendly answers to misspelt words."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 SHOWN_TEXT = 1024  # characters of a foreign string that anything displays
 
@@ -13,13 +13,25 @@ def printable(text: str, limit: int = SHOWN_TEXT) -> str:
     return "".join(char if char.isprintable() or char == " " else f"\\u{ord(char):04x}" for char in text)
 
 
+def first_line(error: BaseException, limit: int = 300) -> str:
+    """The first line of an error's message, without its full stop; its type when it says nothing."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return printable(lines[0].rstrip(".") if lines else type(error).__name__, limit)
+
+
+def listed(names: Sequence[str], most: int = 30, *, width: int = 80) -> str:
+    """Foreign names in a sentence: `a, b and 3 more`, each cut at `width` characters."""
+    shown = ", ".join(printable(name, width) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown word: the closest known one, else the list of them."""
     words = sorted(known)
     close = difflib.get_close_matches(word, words, n=1)
     if close:
         return f"Did you mean {close[0]!r}?"
-    return f"Known: {', '.join(words)}." if words else ""
+    return f"Known: {listed(words)}." if words else ""
 
 
 def plural(count: int, noun: str) -> str:

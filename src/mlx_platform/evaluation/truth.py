@@ -8,7 +8,7 @@ import numpy as np
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import Array, Columns
-from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.core.text import did_you_mean, listed, printable
 from mlx_platform.evaluation.metrics import Classified, Predicted, Scored
 from mlx_platform.evaluation.resample import Codes, Floats
 
@@ -121,11 +121,9 @@ def _spellings(cell: Any) -> tuple[str, ...]:
 
 
 def _unknown_label(cell: Any, labels: Sequence[str]) -> tuple[str, str]:
-    shown = ", ".join(printable(label, 40) for label in labels[:_LABELS_SHOWN])
-    more = f" and {len(labels) - _LABELS_SHOWN} more" if len(labels) > _LABELS_SHOWN else ""
     message = f"holds the label {printable(repr(cell), 60)}, which the model does not know"
     close = did_you_mean(str(cell), labels)
-    hint = f"Known: {shown}{more}."
+    hint = f"Known: {listed(labels, _LABELS_SHOWN, width=40)}."
     return message, f"{close} {hint}" if close.startswith("Did") else hint
 
 

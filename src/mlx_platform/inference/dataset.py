@@ -11,7 +11,7 @@ import numpy as np
 from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
 from mlx_platform.core.files import sha256_of
 from mlx_platform.core.tensors import Array, text_column
-from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.core.text import did_you_mean, first_line, listed, printable
 
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"}
 
@@ -41,10 +41,9 @@ class Dataset:
             UsageError: there is none; the hint names the closest and lists all.
         """
         if name not in self.columns:
-            names = [printable(column, 80) for column in self.columns]
-            listed = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
+            names = list(self.columns)
             closest = did_you_mean(name, names)
-            hint = closest if closest.startswith("Known") else f"{closest} Columns: {listed}."
+            hint = closest if closest.startswith("Known") else f"{closest} Columns: {listed(names)}."
             raise UsageError(f"{self.path} has no column {printable(name, 80)!r}.", hint=hint)
         return self.columns[name]
 
@@ -108,8 +107,7 @@ def _table(path: Path) -> Any:
     try:
         return reader(path)
     except (pa.ArrowException, OSError) as error:
-        text = printable(str(error).splitlines()[0], 200)
-        raise UsageError(f"{path} cannot be read: {text}.") from error
+        raise UsageError(f"{path} cannot be read: {first_line(error)}.") from error
 
 
 def _parquet(path: Path) -> Any:

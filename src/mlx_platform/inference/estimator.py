@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.text import plural, printable
+from mlx_platform.core.text import first_line, plural, printable
 
 INPUT = "x"
 _MAX_ENTRIES = 10_000
@@ -53,7 +53,7 @@ def convert_estimator(path: Path, *, cap: int) -> Converted:
     try:
         estimator = skops.io.load(path, trusted=untrusted)
     except Exception as error:
-        raise UsageError(f"{path} cannot be loaded: {_short(error)}.") from error
+        raise UsageError(f"{path} cannot be loaded: {first_line(error)}.") from error
     return _convert(estimator, path)
 
 
@@ -84,10 +84,6 @@ def _convert(estimator: Any, path: Path) -> Converted:
             name="model",
         )
     except Exception as error:  # skl2onnx raises its own and NotImplementedError, ValueError, RuntimeError
-        raise UsageError(f"{path} cannot be converted to ONNX: {_short(error)}.") from error
+        raise UsageError(f"{path} cannot be converted to ONNX: {first_line(error)}.") from error
     names = getattr(estimator, "feature_names_in_", ())
     return Converted(model.SerializeToString(deterministic=True), tuple(str(name) for name in names))
-
-
-def _short(error: Exception) -> str:
-    return printable((str(error) or type(error).__name__).splitlines()[0].rstrip("."), 300)

@@ -1,6 +1,6 @@
 """From raw columns to input tensors, and from output tensors to answers: the declared steps at work."""
 
-from collections.abc import Sequence
+import math
 from pathlib import Path
 
 from mlx_platform.core.errors import UsageError
@@ -13,7 +13,7 @@ from mlx_platform.core.tensors import (
     row_count,
     text_column,
 )
-from mlx_platform.core.text import did_you_mean, plural, printable
+from mlx_platform.core.text import did_you_mean, listed, plural, printable
 from mlx_platform.inference.rows import column_kinds
 from mlx_platform.inference.spec import ModelSpec
 from mlx_platform.inference.steps.step import Batch
@@ -84,7 +84,8 @@ class Pipeline:
         width = spec.shape[1] if len(spec.shape) == 2 else 1
         if width is not None and len(names) != width:
             raise UsageError(
-                f"The model takes {plural(width, 'column')} of numbers, not {len(names)}: {_shown(names)}.",
+                f"The model takes {plural(width, 'column')} of numbers, not {len(names)}: "
+                f"{listed(names, 8)}.",
                 hint="Name the columns that are no features: label, id, weight.",
             )
         if spec.datatype == "BYTES":
@@ -114,14 +115,6 @@ def _fit(column: Array, spec: TensorSpec) -> Array:
         return column[:, 0]
     if column.ndim == 2 and None not in dims:
         sizes = [dim for dim in dims if dim is not None]
-        count = 1
-        for size in sizes:
-            count *= size
-        if count == column.shape[1]:
+        if math.prod(sizes) == column.shape[1]:
             return column.reshape(len(column), *sizes)
     return column
-
-
-def _shown(names: Sequence[str]) -> str:
-    text = ", ".join(printable(name, 80) for name in names[:8])
-    return text if len(names) <= 8 else f"{text}, …"

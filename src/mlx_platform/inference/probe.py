@@ -17,10 +17,10 @@ from typing import Any
 
 from mlx_platform.core.errors import MlxError, UsageError
 from mlx_platform.core.tensors import Array, Columns, encode_array
-from mlx_platform.core.text import printable
+from mlx_platform.core.text import first_line, printable
 from mlx_platform.inference.cases import GoldenCase, make_case, parse_case
 from mlx_platform.inference.golden import SIZES, compare_case, seeded_rows
-from mlx_platform.inference.package import open_package
+from mlx_platform.inference.package import MODEL, open_package
 
 MEMORY = 8 * 1024**3  # bytes of address space, on top of what the model's own files take
 TIMEOUT = 60.0  # seconds
@@ -93,7 +93,7 @@ def _examine(root: Path, seeds: dict[str, Any]) -> dict[str, Any]:
     """What the child does; its answer is JSON-ready."""
     from mlx_platform.inference.model import Model
 
-    _check_network(root / "model.onnx")
+    _check_network(root / MODEL)
     package = open_package(root, verify=False)
     start = time.perf_counter()
     model = Model.load(package, device="cpu")
@@ -119,8 +119,7 @@ def _check_network(path: Path) -> None:
     try:
         onnx.checker.check_model(str(path))
     except Exception as error:  # ValidationError, and what the parser under it raises
-        text = printable(str(error).strip().splitlines()[0], 300)
-        raise UsageError(f"The network is not valid ONNX: {text}") from error
+        raise UsageError(f"The network is not valid ONNX: {first_line(error)}.") from error
 
 
 def _twice(model: Any, case: GoldenCase) -> Any:

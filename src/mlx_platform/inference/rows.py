@@ -1,6 +1,5 @@
 """Rows in whatever form they come, as columns."""
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -10,7 +9,7 @@ import numpy as np
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array, Columns, TensorSpec, text_column
-from mlx_platform.core.text import did_you_mean, plural, printable
+from mlx_platform.core.text import did_you_mean, listed, plural, printable
 from mlx_platform.inference.spec import ModelSpec
 from mlx_platform.inference.steps.step import CellError, ColumnKind
 
@@ -63,7 +62,7 @@ def rows_from_json(rows: Any, spec: ModelSpec, columns: Sequence[str], kinds: Ki
         return _from_objects(rows, names, kinds)
     if columns:
         raise UsageError(
-            "Each row must be an object with the columns of the model.", hint=f"Columns: {_listed(columns)}."
+            "Each row must be an object with the columns of the model.", hint=f"Columns: {listed(columns)}."
         )
     if types <= _NUMBERS and len(spec.inputs[0].shape) == 1:
         return {spec.inputs[0].name: _cells(rows, spec.inputs[0], spec.inputs[0].name)}
@@ -224,11 +223,11 @@ def as_columns(rows: Any, spec: ModelSpec, columns: Sequence[str]) -> Columns:
         if matrix.shape[1] != len(columns):
             raise UsageError(
                 f"The rows have {plural(matrix.shape[1], 'column')}, but the model takes {len(columns)}.",
-                hint=f"Columns: {_listed(columns)}.",
+                hint=f"Columns: {listed(columns)}.",
             )
         return {name: matrix[:, index] for index, name in enumerate(columns)}
     if columns and len(columns) > 1:
-        raise UsageError("Rows for several columns are given by name.", hint=f"Columns: {_listed(columns)}.")
+        raise UsageError("Rows for several columns are given by name.", hint=f"Columns: {listed(columns)}.")
     return {columns[0] if columns else spec.inputs[0].name: matrix}
 
 
@@ -242,8 +241,3 @@ def _array(column: Any) -> Array:
         return np.asarray(cells)
     except ValueError:
         return text_column(cells)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(printable(name, 80) for name in names[:20])
-    return shown if len(names) <= 20 else f"{shown} and {math.floor(len(names) - 20)} more"

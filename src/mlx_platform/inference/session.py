@@ -11,7 +11,7 @@ from typing import Any
 
 from mlx_platform.core.errors import DeadlineError, NotFoundError, UnavailableError, UsageError
 from mlx_platform.core.tensors import Array, Tensors, TensorSpec
-from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.core.text import did_you_mean, first_line, printable
 
 _ELEMENTS = {
     "bool": "BOOL",
@@ -96,7 +96,7 @@ class Session:
                 str(path), _session_options(ort, self.threads), providers=_provider_list(self.device)
             )
         except Exception as error:  # onnxruntime's errors share no base but Exception
-            raise UsageError(f"{path} cannot be loaded: {_first_line(error)}") from error
+            raise UsageError(f"{path} cannot be loaded: {first_line(error)}.") from error
         # Without this a failing run would be repeated on another provider, silently.
         self._session.disable_fallback()
         self.providers: tuple[str, ...] = tuple(self._session.get_providers())
@@ -152,10 +152,10 @@ class Session:
                     f"The model has no output {printable(name, 128)!r}.",
                     hint=did_you_mean(name, self._output_names),
                 )
-        text = _first_line(error)
+        text = first_line(error)
         if isinstance(error, self._invalid) and "allocat" not in text:
-            return UsageError(f"The model refused the input: {text}")
-        return UnavailableError(f"The model failed on {self.device}: {text}")
+            return UsageError(f"The model refused the input: {text}.")
+        return UnavailableError(f"The model failed on {self.device}: {text}.")
 
 
 def open_session(path: Path, *, device: str = "auto", threads: int = 0) -> Session:
@@ -232,8 +232,3 @@ def _spec(node: Any) -> TensorSpec:
         raise UsageError(f"{printable(node.name, 128)!r} has the type {node.type}, which cannot be served.")
     shape = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in node.shape)
     return TensorSpec(node.name, _ELEMENTS[element], shape)
-
-
-def _first_line(error: BaseException) -> str:
-    text = printable((str(error).strip() or type(error).__name__).splitlines()[0], 300)
-    return text if text.endswith(".") else f"{text}."

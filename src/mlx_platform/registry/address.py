@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from mlx_platform.core.errors import UsageError
+from mlx_platform.core.errors import UnavailableError, UsageError
 from mlx_platform.core.text import printable
 
 _SCHEME = re.compile(r"[a-z][a-z0-9]*(\+[a-z0-9]+)?")
@@ -62,3 +62,11 @@ def parse_address(uri: str, folder: Path) -> Address:
 
 def _without_password(uri: str) -> str:
     return printable(re.sub(r"(://[^/@]*?):[^@/]*@", r"\1:***@", uri), 300)
+
+
+def locked(shown: str) -> UnavailableError:
+    """The error of a registry that another program keeps to itself."""
+    return UnavailableError(
+        f"The registry {shown} is locked by another program.",
+        hint="Try again in a moment; `[registry] timeout` says how long to wait.",
+    )

@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager
 from urllib.parse import urlsplit
 
 from mlx_platform.core.errors import ConflictError, MlxError, NotFoundError, UnavailableError, UsageError
-from mlx_platform.core.text import printable
-from mlx_platform.registry.address import Address
+from mlx_platform.core.text import first_line, printable
+from mlx_platform.registry.address import Address, locked
 
 _LOGGERS = ("mlflow", "alembic", "sqlalchemy", "urllib3")
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -45,23 +45,14 @@ def translate(error: Exception, code: str, *, answered: bool, doing: str, shown:
         kind = NotFoundError
     if kind is None or not (answered or kind is UsageError):
         return unavailable(text, shown, doing)
-    return kind(f"Could not {doing}: {text}")
+    return kind(f"Could not {doing}: {text}.")
 
 
 def unavailable(text: str, shown: str, doing: str = "reach the registry") -> UnavailableError:
     """The error of a registry that is locked, silent, refusing, or no registry at all."""
     if "locked" in text:
-        return UnavailableError(
-            f"The registry {shown} is locked by another program.",
-            hint="Try again in a moment; `[registry] timeout` says how long to wait.",
-        )
-    return UnavailableError(f"Could not {doing} at {shown}: {printable(text, 200)}")
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, or its type."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return printable(lines[0] if lines else type(error).__name__, 300)
+        return locked(shown)
+    return UnavailableError(f"Could not {doing} at {shown}: {printable(text, 200)}.")
 
 
 def probe(address: Address, timeout: float) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UnavailableError
 from mlx_platform.core.text import printable
+from mlx_platform.registry.address import locked
 from mlx_platform.registry.version import Row
 
 _WORKSPACE = "default"
@@ -183,10 +184,7 @@ class SqliteReader:
 def _explain(error: sqlite3.Error, database: Path) -> UnavailableError:
     shown = printable(str(database))
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        return UnavailableError(
-            f"The registry {shown} is locked by another program.",
-            hint="Try again in a moment; `[registry] timeout` says how long to wait.",
-        )
+        return locked(shown)
     return UnavailableError(f"The registry {shown} cannot be read: {printable(str(error), 200)}.")
 
 

@@ -2,7 +2,7 @@
 
 import orjson
 
-from mlx_platform.core.text import printable
+from mlx_platform.core.text import listed, printable
 from mlx_platform.inference.model import Model
 from mlx_platform.serving.protocol_v2 import example_request
 from mlx_platform.serving.routes import ROUTES
@@ -17,9 +17,7 @@ def describe_routes(model: Model, signature: Signature, host: str) -> str:
     lines += [f"takes  {printable(str(spec))}" for spec in signature.inputs.values()]
     lines += [f"gives  {printable(str(spec))}" for spec in signature.outputs.values()]
     if model.columns:
-        shown = ", ".join(printable(name, 80) for name in model.columns[:_SHOWN_COLUMNS])
-        more = len(model.columns) - _SHOWN_COLUMNS
-        lines.append(f"columns of /predict: {shown}" + (f" and {more} more" if more > 0 else ""))
+        lines.append(f"columns of /predict: {listed(model.columns, _SHOWN_COLUMNS)}")
     lines.append("")
     lines += [f"{method:<5} {template}" for template, method in ROUTES.items()]
     example = example_request(signature)

@@ -2,7 +2,7 @@
 
 from mlx_platform.core.clock import both_zones
 from mlx_platform.core.report import Report, Result, Table
-from mlx_platform.core.text import plural
+from mlx_platform.core.text import listed, plural
 from mlx_platform.registry.ref import check_alias
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import version_table
@@ -70,7 +70,7 @@ def _models(context: Context, alias: str | None, limit: int) -> Result:
 def _left_out(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         return ()
-    shown = ", ".join(repr(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
+    shown = listed([repr(name) for name in names], 3)
     return (f"{plural(len(names), 'model')} of the registry cannot be used by this name: {shown}.",)
 
 

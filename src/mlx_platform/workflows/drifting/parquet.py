@@ -10,7 +10,7 @@ import numpy as np
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import Array
-from mlx_platform.core.text import printable
+from mlx_platform.core.text import first_line
 from mlx_platform.drift.values import Categories, Column, Missing, categories_of
 
 SUFFIXES = {".parquet", ".pq"}
@@ -34,8 +34,7 @@ def open_table(path: Path) -> Iterator[Any]:
                 raise UndecidedError(f"{path} has columns, but no rows.")
             yield file
     except (pa.ArrowException, OSError) as error:
-        text = printable(str(error).splitlines()[0], 200)
-        raise UsageError(f"{path} cannot be read: {text}.") from error
+        raise UsageError(f"{path} cannot be read: {first_line(error)}.") from error
 
 
 def is_plain(path: Path) -> bool:

@@ -1,13 +1,12 @@
 """Whether the calibration rows look like the rows that a model meets."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import DriftSettings
 from mlx_platform.core.tensors import Columns
-from mlx_platform.core.text import plural, printable
+from mlx_platform.core.text import listed, plural, printable
 from mlx_platform.drift.counts import count
 from mlx_platform.drift.profile import build_profile
 from mlx_platform.drift.verdict import FeatureDrift, Level, compare
@@ -78,17 +77,12 @@ def warnings_of(coverage: Coverage, settings: DriftSettings) -> tuple[str, ...]:
     if coverage.different and len(coverage.different) >= settings.share * coverage.features:
         found.append(
             f"{len(coverage.different)} of {plural(coverage.features, 'feature')} of the calibration rows"
-            f" do not look like the rows that are judged: {_listed(coverage.different)}."
+            f" do not look like the rows that are judged: {listed(coverage.different, _NAMED, width=40)}."
             " Calibrate on real rows, not on random ones."
         )
     if coverage.share < ENOUGH:
         found.append(
             f"Only {coverage.share:.1%} of the judged values lie within what calibration saw;"
-            f" farthest outside: {_listed(coverage.outside)}."
+            f" farthest outside: {listed(coverage.outside, _NAMED, width=40)}."
         )
     return tuple(found)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(printable(name, 40) for name in names[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
