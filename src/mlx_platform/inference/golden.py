@@ -74,8 +74,7 @@ def seeded_rows(spec: ModelSpec, size: int) -> Iterator[dict[str, Array]]:
     categories = {
         next(iter(step.takes)): step for step in spec.pre_steps() if isinstance(step, CategoriesStep)
     }
-    fixed = spec.inputs[0].shape[0] if spec.inputs[0].shape else None
-    for seed, rows in enumerate((fixed,) if fixed else _ROWS):
+    for seed, rows in enumerate((spec.fixed_rows,) if spec.fixed_rows else _ROWS):
         generator = np.random.default_rng(seed)
         made: dict[str, Array] = {}
         for name, kind in kinds.items():

@@ -110,11 +110,11 @@ class Model:
         if not count:
             raise UsageError("There are no rows to predict.")
         outputs: list[dict[str, Array]] = []
-        fixed = self.spec.inputs[0].shape[0] if self.spec.inputs[0].shape else None
+        fixed = self.spec.fixed_rows
         for start, batch in _batches(columns, fixed or batch_size):
             size = row_count(batch)
             try:
-                feeds = self.encode(_padded(batch, fixed) if fixed else batch)
+                feeds = self.encode(filled(batch, fixed) if fixed else batch)
             except CellError as error:
                 raise error.moved(start) from error
             tensors = self.run(feeds)
@@ -193,13 +193,14 @@ def _batches(columns: Columns, size: int) -> Iterator[tuple[int, dict[str, Array
         yield start, {name: column[start : start + size] for name, column in columns.items()}
 
 
-def _padded(batch: dict[str, Array], size: int) -> dict[str, Array]:
-    """The batch filled up to `size` rows with its last row."""
-    lack = size - row_count(batch)
+def filled(columns: Columns, size: int) -> Columns:
+    """Columns filled up to `size` rows with their last row, for a network that takes no fewer."""
+    lack = size - row_count(columns)
     if not lack:
-        return batch
+        return columns
     return {
-        name: np.concatenate([column, np.repeat(column[-1:], lack, axis=0)]) for name, column in batch.items()
+        name: np.concatenate([column, np.repeat(column[-1:], lack, axis=0)])
+        for name, column in columns.items()
     }
 
 

@@ -69,6 +69,12 @@ class ModelSpec:
             return ()
         return (*taken, *(name for name in plain if name not in taken))
 
+    @property
+    def fixed_rows(self) -> int | None:
+        """The rows of every run, where the network fixes its first dimension; None where they vary."""
+        shape = self.inputs[0].shape if self.inputs else ()
+        return shape[0] if shape else None
+
     def pre_steps(self) -> tuple[Step, ...]:
         """New step objects of the way in, their assets not loaded."""
         return tuple(make_step(step.kind, step.options, self._site(), PRE) for step in self.pre)

@@ -17,7 +17,7 @@ from mlx_platform.core.errors import (
 )
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tensors import Array, Columns, Tensors, row_count
-from mlx_platform.inference.model import Model
+from mlx_platform.inference.model import Model, filled
 from mlx_platform.serving.batcher import Batcher, BatchPolicy
 from mlx_platform.serving.exchange import Exchange, write_record
 from mlx_platform.serving.job import Job, QueueFullError
@@ -62,8 +62,6 @@ class Engine:
         self._outputs = tuple(spec.name for spec in model.session.outputs)
         steps = (*model.spec.pre, *model.spec.post)
         self._cheap = all(step.kind in _CHEAP_STEPS for step in steps)
-        # An input with a fixed first dimension takes exactly so many rows: fewer are filled up.
-        self._fixed_rows = model.spec.inputs[0].shape[0] if model.spec.inputs[0].shape else None
         self._helpers = ThreadPoolExecutor(_HELPERS, thread_name_prefix="mlx-pipeline")
 
     @property
@@ -129,12 +127,13 @@ class Engine:
         count = exchange.rows = row_count(columns)
         self._check_rows(count)
         exchange.inputs = columns
-        if self._fixed_rows is None:
+        size = self.model.spec.fixed_rows
+        if size is None:
             exchange.feeds = await self._encode(columns, exchange)
             exchange.seconds["pre"] = time.monotonic() - began
             exchange.logits = await self._ask(exchange.feeds, count, self._outputs, exchange)
         else:
-            await self._predict_in_steps(columns, self._fixed_rows, exchange)
+            await self._predict_in_steps(columns, size, exchange)
         began = time.monotonic()
         exchange.outputs = await self._decode(exchange.logits, count)
         exchange.seconds["post"] = time.monotonic() - began
@@ -146,7 +145,7 @@ class Engine:
         feeds: list[Tensors] = []
         for start in range(0, exchange.rows, size):
             chunk = {name: column[start : start + size] for name, column in columns.items()}
-            feeds.append(await self._encode(_filled(chunk, size), exchange))
+            feeds.append(await self._encode(filled(chunk, size), exchange))
         exchange.seconds["pre"] = time.monotonic() - began
         jobs = [self._ask(feed, size, self._outputs, exchange) for feed in feeds]
         try:
@@ -252,17 +251,6 @@ def _refusal(error: MlxError, *, draining_now: bool) -> Refusal:
 
 def _share_rows(feeds: Tensors, rows: int) -> bool:
     return all(array.shape[0] == rows for array in feeds.values())
-
-
-def _filled(columns: Columns, size: int) -> Columns:
-    """Columns filled up to `size` rows with their last one."""
-    lack = size - row_count(columns)
-    if not lack:
-        return columns
-    return {
-        name: np.concatenate([column, np.repeat(column[-1:], lack, axis=0)])
-        for name, column in columns.items()
-    }
 
 
 def _stacked(parts: Sequence[Tensors], rows: int) -> Tensors:

@@ -122,9 +122,8 @@ def feeds(model: "Model", calibration: Calibration) -> Iterator[dict[str, Array]
     """
     from mlx_platform.inference.steps.step import CellError
 
-    shapes = [spec.shape for spec in model.spec.inputs]
-    fixed = shapes[0][0] if shapes[0] else None
-    varies = any(dim is None for shape in shapes for dim in shape[1:])
+    fixed = model.spec.fixed_rows
+    varies = any(dim is None for spec in model.spec.inputs for dim in spec.shape[1:])
     size = fixed or (1 if varies else _BATCH)
     for start in range(0, row_count(calibration.columns), size):
         # The last batch of a fixed size is filled up with the last row.

@@ -46,8 +46,7 @@ class Replayer:
         self._model = model
         self._tally = tally
         self._waiting: dict[Any, list[Prepared]] = {}
-        shape = model.spec.inputs[0].shape if model.spec.inputs else ()
-        self._fixed = bool(shape) and shape[0] is not None
+        self._fixed = model.spec.fixed_rows is not None
 
     def add(self, request: Request) -> None:
         """Take a request; it is counted when its batch is full, or at `finish`."""
