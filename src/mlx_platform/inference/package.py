@@ -25,7 +25,7 @@ LOCK = "environment.lock"
 MLMODEL = "MLmodel"
 _FORMAT = 1
 _MAX_FILES = 10_000
-_MANIFEST_CAP = 16 * 1024 * 1024
+MANIFEST_CAP = 16 * 1024 * 1024  # bytes
 _CHUNK = 1 << 20
 # Files that say where and when a package was made, not what it is.
 _CIRCUMSTANCE = {LOCK, BASELINE, GOLDEN}
@@ -148,7 +148,7 @@ def open_package(root: Path, *, verify: bool = True) -> Package:
         raise NotFoundError(
             f"{root} holds no package: there is no {MANIFEST}.", hint="mlx register makes packages."
         )
-    manifest = _parse_manifest(_read(path))
+    manifest = parse_manifest(_read(path))
     for entry in manifest.files:
         _check(root, entry, verify=verify)
     names = {entry.path for entry in manifest.files}
@@ -209,7 +209,12 @@ def is_plain_path(name: str) -> bool:
     )
 
 
-def _parse_manifest(content: bytes) -> Manifest:
+def parse_manifest(content: bytes) -> Manifest:
+    """Read a manifest's bytes.
+
+    Raises:
+        IntegrityError: they are no manifest in its canonical form, or list what no package has.
+    """
     try:
         document = orjson.loads(content)
         if document["format"] != _FORMAT:
@@ -222,7 +227,10 @@ def _parse_manifest(content: bytes) -> Manifest:
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"The {MANIFEST} cannot be read.") from error
     sound = all(
-        is_plain_path(entry.path) and type(entry.size) is int and isinstance(entry.sha256, str)
+        is_plain_path(entry.path)
+        and entry.path != MANIFEST
+        and type(entry.size) is int
+        and isinstance(entry.sha256, str)
         for entry in entries
     )
     if not sound or len(entries) > _MAX_FILES or not set(generated) <= _CIRCUMSTANCE:
@@ -274,9 +282,9 @@ def _digest(path: Path) -> tuple[str, int]:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(_MANIFEST_CAP + 1)
+            content = file.read(MANIFEST_CAP + 1)
     except OSError as error:
         raise IntegrityError(f"{path} cannot be read: {error.strerror}.") from error
-    if len(content) > _MANIFEST_CAP:
-        raise IntegrityError(f"{path} has more than {_MANIFEST_CAP:,} bytes.")
+    if len(content) > MANIFEST_CAP:
+        raise IntegrityError(f"{path} has more than {MANIFEST_CAP:,} bytes.")
     return content

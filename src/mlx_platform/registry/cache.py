@@ -1,25 +1,22 @@
 """Packages on this machine, by digest: what lies there was verified, and is verified again cheaply."""
 
 import hashlib
-import json
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlx_platform.core.errors import IntegrityError, MlxError, UnavailableError
 from mlx_platform.core.text import printable
 
 if TYPE_CHECKING:
-    from mlx_platform.inference.package import Package
+    from mlx_platform.inference.package import FileEntry, Package
 
 FALLBACK = ".mlx-cache"
-_MANIFEST = "manifest.json"
-_MANIFEST_CAP = 16 * 1024 * 1024
 _REREAD_CAP = 64 * 1024 * 1024  # bytes of a package that is read whole each time it is opened
 _CHUNK = 1 << 20
 
@@ -57,8 +54,8 @@ class PackageCache:
         with self._workspace() as workspace:
             copy = workspace / digest
             copy.mkdir(mode=0o700)
-            for path, size, sha256 in _copy_manifest(copy, digest, opener):
-                _copy_file(copy / path, path, size, sha256, opener)
+            for file in _copy_manifest(copy, digest, opener):
+                _copy_file(copy / file.path, file, opener)
             open_package(copy, verify=False)
             entry = workspace.parent / digest
             self._swap(copy, entry, workspace)
@@ -139,12 +136,13 @@ def folder_opener(root: Path) -> Opener:
 
 def copy_package(package: "Package", target: Path) -> None:
     """Copy a package's files, and nothing else, into a folder that does not exist yet."""
+    from mlx_platform.inference.package import MANIFEST
+
     target.mkdir(parents=True)
-    for entry in package.manifest.files:
-        path = target / entry.path
+    for name in (*(file.path for file in package.manifest.files), MANIFEST):
+        path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(package.root / entry.path, path)
-    shutil.copyfile(package.root / _MANIFEST, target / _MANIFEST)
+        shutil.copyfile(package.root / name, path)
 
 
 def _open(entry: Path, digest: str) -> "Package":
@@ -160,11 +158,11 @@ def _open(entry: Path, digest: str) -> "Package":
     return open_package(entry) if package.size <= _REREAD_CAP else package
 
 
-def _copy_manifest(copy: Path, digest: str, opener: Opener) -> list[tuple[str, int, str]]:
-    from mlx_platform.inference.package import is_plain_path
+def _copy_manifest(copy: Path, digest: str, opener: Opener) -> "tuple[FileEntry, ...]":
+    from mlx_platform.inference.package import MANIFEST, MANIFEST_CAP, parse_manifest
 
-    with os.fdopen(opener(_MANIFEST), "rb") as file:
-        content = file.read(_MANIFEST_CAP + 1)
+    with os.fdopen(opener(MANIFEST), "rb") as file:
+        content = file.read(MANIFEST_CAP + 1)
     actual = hashlib.sha256(content).hexdigest()
     if actual != digest:
         raise IntegrityError(
@@ -173,23 +171,17 @@ def _copy_manifest(copy: Path, digest: str, opener: Opener) -> list[tuple[str, i
             expected=digest,
             actual=actual,
         )
-    try:
-        listed: dict[str, Any] = json.loads(content)["files"]
-        entries = [(path, int(entry["size"]), str(entry["sha256"])) for path, entry in listed.items()]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise IntegrityError("The manifest of the package cannot be read.") from error
-    if not all(is_plain_path(path) and path != _MANIFEST for path, _, _ in entries):
-        raise IntegrityError("The manifest of the package lists paths that no package has.")
-    _write(copy / _MANIFEST, [content])
-    return entries
+    files = parse_manifest(content).files
+    _write(copy / MANIFEST, [content])
+    return files
 
 
-def _copy_file(target: Path, path: str, size: int, sha256: str, opener: Opener) -> None:
+def _copy_file(target: Path, entry: "FileEntry", opener: Opener) -> None:
     digest = hashlib.sha256()
 
     def chunks() -> Iterator[bytes]:
-        left = size
-        with os.fdopen(opener(path), "rb") as file:
+        left = entry.size
+        with os.fdopen(opener(entry.path), "rb") as file:
             # One byte more than there should be: a file that grew is a file that was changed.
             while left >= 0 and (chunk := file.read(min(_CHUNK, left + 1))):
                 left -= len(chunk)
@@ -198,16 +190,16 @@ def _copy_file(target: Path, path: str, size: int, sha256: str, opener: Opener) 
 
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write(target, chunks())
-    if digest.hexdigest() != sha256:
+    if digest.hexdigest() != entry.sha256:
         raise IntegrityError(
-            f"{printable(path, 200)} in the registry is not what was registered: "
-            f"SHA-256 {digest.hexdigest()}, not {printable(sha256, 64)}.",
-            expected=sha256,
+            f"{printable(entry.path, 200)} in the registry is not what was registered: "
+            f"SHA-256 {digest.hexdigest()}, not {printable(entry.sha256, 64)}.",
+            expected=entry.sha256,
             actual=digest.hexdigest(),
         )
 
 
-def _write(target: Path, chunks: Any) -> None:
+def _write(target: Path, chunks: Iterable[bytes]) -> None:
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file:
         for chunk in chunks:
