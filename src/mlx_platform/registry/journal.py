@@ -15,8 +15,10 @@ from datetime import UTC, datetime
 from typing import Any, Literal, cast, get_args
 
 from mlx_platform.core.clock import rfc3339
+from mlx_platform.core.errors import UsageError
 
 EVENT_SCHEMA = "mlx.event/v1"
+REASON_CAP = 1000  # characters
 Kind = Literal["promote", "rollback"]
 
 
@@ -73,6 +75,16 @@ class Event:
         """The text that the registry keeps: the hash, and behind it what it is the hash of."""
         content = _canonical(self._content())
         return f"{_sha256(content)} {content}"
+
+
+def check_reason(reason: str) -> None:
+    """Refuse a reason that the journal does not keep.
+
+    Raises:
+        UsageError: it is too long.
+    """
+    if len(reason) > REASON_CAP:
+        raise UsageError(f"The reason has more than {REASON_CAP:,} characters.")
 
 
 def decode_event(number: int, text: str) -> Event | None:

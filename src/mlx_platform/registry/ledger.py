@@ -113,7 +113,7 @@ class Ledger:
             if attempt and last != seen and not (here and isinstance(expect, Anything)):
                 raise _moved(name, alias, last)
             if not isinstance(expect, Anything) and expect != holder:
-                raise _unexpected(name, alias, holder, expect)
+                raise unexpected(name, alias, holder, expect)
             if here:
                 if last:
                     self._project(name, alias)
@@ -195,10 +195,11 @@ def _moved(name: str, alias: str, last: Event | None) -> ConflictError:
     )
 
 
-def _unexpected(name: str, alias: str, holder: int | None, expect: int | None) -> ConflictError:
+def unexpected(name: str, alias: str, holder: int | None, expect: int | None) -> ConflictError:
+    """The error of an alias that is not where its mover has seen it."""
     return ConflictError(
         f"{name}@{alias} is {holder or 'nobody'}, not {expect or 'nobody'} as expected.",
-        hint=f"See: mlx history {name}",
+        hint=f"See: mlx history {name} --alias {alias}",
         expected=expect,
         actual=holder,
     )

@@ -10,8 +10,8 @@ from mlx_platform.core.report import Fact, Report, Result
 from mlx_platform.core.settings import PromotionSettings
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.core.verdict import Check, Verdict
-from mlx_platform.registry.journal import Event
-from mlx_platform.registry.ledger import ANYTHING, Anything, Expected
+from mlx_platform.registry.journal import Event, check_reason
+from mlx_platform.registry.ledger import ANYTHING, Anything, Expected, unexpected
 from mlx_platform.registry.policy import QUARANTINE, missing, producing_command
 from mlx_platform.registry.ref import check_alias
 from mlx_platform.registry.version import EvidenceSummary, Version, evidence_of
@@ -19,7 +19,6 @@ from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import event_facts, holder_text
 
 _ALL = "all"
-_REASON_CAP = 1000
 
 
 def promote(
@@ -55,12 +54,7 @@ def promote(
     _check_target(to, {*context.settings.promotion, *holders})
     before = holders.get(to)
     if not isinstance(expected, Anything) and expected != before:
-        raise ConflictError(
-            f"{version.name}@{to} is {holder_text(before)}, not {holder_text(expected)} as expected.",
-            hint=f"See: mlx history {version.name} --alias {to}",
-            expected=expected,
-            actual=before,
-        )
+        raise unexpected(version.name, to, before, expected)
     if before == version.number:
         return _result(version, to, before, None, (), {})
     if version.archived:
@@ -88,8 +82,7 @@ def _check_flags(reason: str, override: tuple[str, ...]) -> None:
         raise UsageError(
             "Letting a gate pass by hand needs a reason.", hint="Add --reason 'why it is right all the same'."
         )
-    if len(reason) > _REASON_CAP:
-        raise UsageError(f"The reason has more than {_REASON_CAP:,} characters.")
+    check_reason(reason)
 
 
 def _expected(text: str | None) -> Expected:

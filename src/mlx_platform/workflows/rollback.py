@@ -3,13 +3,11 @@
 from mlx_platform.core.errors import ConflictError, NotFoundError, UsageError
 from mlx_platform.core.report import Fact, Report, Result
 from mlx_platform.core.text import printable
-from mlx_platform.registry.journal import Event
+from mlx_platform.registry.journal import Event, check_reason
 from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, VersionRef, check_name, parse_ref
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import event_facts, holder_text
-
-_REASON_CAP = 1000
 
 
 def rollback(context: Context, name: str, *, to: str | None = None, reason: str = "") -> Result:
@@ -30,8 +28,7 @@ def rollback(context: Context, name: str, *, to: str | None = None, reason: str 
         NotFoundError: no such model or version, or nobody holds the alias.
         IntegrityError: the target's bytes are missing or changed.
     """
-    if len(reason) > _REASON_CAP:
-        raise UsageError(f"The reason has more than {_REASON_CAP:,} characters.")
+    check_reason(reason)
     model, alias = _which(name)
     before = context.catalog.holders(model).get(alias)
     if before is None:
