@@ -92,7 +92,7 @@ def _result(
     if window.counts.rows:
         found = worst_first(compare(baseline.profile, window.counts, settings, roles=window.roles))
     data: dict[str, Any] = {
-        "model": _model(subject),
+        "model": subject.document() if subject else None,
         "baseline": {
             "id": baseline.profile.baseline_id,
             "rows": baseline.profile.rows,
@@ -110,17 +110,6 @@ def _result(
         verdict=overall(found, settings, fail_on=fail_on) if found else Verdict.UNDECIDED,
         warnings=(*window.warnings(), *_warnings(baseline, window, found)),
     )
-
-
-def _model(subject: Subject | None) -> dict[str, str] | None:
-    if subject is None:
-        return None
-    return {
-        "ref": subject.ref,
-        "name": subject.name,
-        "version": subject.number,
-        "digest": subject.package.digest,
-    }
 
 
 def _warnings(baseline: Baseline, window: Window, found: list[FeatureDrift]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import NotFoundError
 from mlx_platform.registry.ref import PathRef, parse_ref
@@ -34,6 +34,15 @@ class Subject:
     def number(self) -> str:
         """The version number that the protocol and the traffic log show; `0` when unregistered."""
         return str(self.version.number) if self.version else "0"
+
+    def document(self) -> dict[str, Any]:
+        """What a command was about, JSON-ready; the version of an unregistered file is null."""
+        return {
+            "ref": self.ref,
+            "name": self.name,
+            "version": self.version.number if self.version else None,
+            "digest": self.package.digest,
+        }
 
 
 @contextmanager
@@ -64,9 +73,9 @@ def open_subject(context: Context, text: str) -> Iterator[Subject]:
 
 def _package(path: Path, out: Path) -> "Package":
     from mlx_platform.inference.build import BuildOptions, build_package
-    from mlx_platform.inference.package import open_package
+    from mlx_platform.inference.package import MANIFEST, open_package
 
-    if (path / "manifest.json").is_file():
+    if (path / MANIFEST).is_file():
         return open_package(path)
     return build_package(path, out, BuildOptions()).package
 

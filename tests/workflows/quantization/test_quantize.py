@@ -159,7 +159,11 @@ def test_a_speed_that_is_not_reached_fails(
     )
 
     assert result.verdict is Verdict.FAIL
-    assert [gate["verdict"] for gate in result.data["gates"]] == ["pass", "fail"]
+    accuracy, speed = result.data["gates"]
+    assert (accuracy["verdict"], speed["verdict"]) == ("pass", "fail")
+    assert (speed["name"], speed["threshold"]) == ("speedup >= 500", 500)
+    assert speed["measured"] < 500
+    assert speed.keys() <= accuracy.keys()
     assert not (tmp_path / "small.onnx").exists()
 
 

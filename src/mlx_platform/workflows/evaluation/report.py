@@ -40,14 +40,9 @@ def result_of(findings: Findings, evidence: str | None) -> Result:
 
 
 def _data(findings: Findings, evidence: str | None) -> dict[str, Any]:
-    subject, dataset, version = findings.subject, findings.rows.dataset, findings.subject.version
+    subject, dataset = findings.subject, findings.rows.dataset
     return {
-        "subject": {
-            "ref": subject.ref,
-            "name": subject.name,
-            "version": version.number if version else None,
-            "digest": subject.package.digest,
-        },
+        "subject": subject.document(),
         "dataset": {
             "path": str(dataset.path),
             "rows": dataset.rows,

@@ -49,11 +49,13 @@ class Judgement:
     agreement: float | None
     kl: float | None
     relative_error: float | None
-    speed: Check | None
+    min_speedup: float | None
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        return (self.gate.check,) if self.speed is None else (self.gate.check, self.speed)
+        if self.min_speedup is None:
+            return (self.gate.check,)
+        return (self.gate.check, _speed_check(self.race, self.min_speedup))
 
     @property
     def verdict(self) -> Verdict:
@@ -61,21 +63,24 @@ class Judgement:
 
     def gates(self) -> list[dict[str, Any]]:
         """The gates' answers, JSON-ready."""
-        found = [self.gate.document()]
-        if self.speed is not None:
-            found.append(
-                {
-                    "name": self.speed.name,
-                    "metric": "speedup",
-                    "verdict": str(self.speed.verdict),
-                    "measured": self.speed.measured,
-                    "threshold": self.speed.threshold,
-                    "value": self.race.speedup,
-                    "lower": self.race.lower,
-                    "upper": self.race.upper,
-                }
-            )
-        return found
+        return [self.gate.document(), *map(self._speed_document, self.checks[1:])]
+
+    def _speed_document(self, check: Check) -> dict[str, Any]:
+        """The speed gate with the keys of the others; see `Judged.document`."""
+        return {
+            "name": f"{check.name} {check.threshold}",
+            "metric": "speedup",
+            "limit": "min",
+            "level": "fail",
+            "verdict": str(check.verdict),
+            "shown": check.measured,
+            "message": check.message,
+            "skipped": check.skipped,
+            "measured": self.race.speedup,
+            "threshold": self.min_speedup,
+            "lower": self.race.lower,
+            "upper": self.race.upper,
+        }
 
 
 def accuracy_gate(task: str, max_drop: str | None) -> "Gate":
@@ -131,7 +136,7 @@ def judge_pair(
         agreement=comparison.flips.agreement if comparison.flips else None,
         kl=mean_divergence(old["probabilities"], new["probabilities"]) if probabilities else None,
         relative_error=relative_error(old["value"], new["value"]) if task == "regression" else None,
-        speed=None if min_speedup is None else _speed_check(races[0], min_speedup),
+        min_speedup=min_speedup,
     )
 
 
@@ -151,7 +156,7 @@ def _races(before: "Model", after: "Model", calibration: Calibration) -> "tuple[
 
 def _speed_check(race: "Race", least: float) -> Check:
     return Check(
-        name=f"speedup >= {least:g}",
+        name="speedup",
         verdict=Verdict.PASS if race.speedup >= least else Verdict.FAIL,
         measured=f"{race.speedup:.2f} [{race.lower:.2f}, {race.upper:.2f}]",
         threshold=f">= {least:g}",

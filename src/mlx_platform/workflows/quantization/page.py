@@ -35,12 +35,7 @@ def data_of(outcome: Outcome) -> dict[str, Any]:
     """The `data` of the JSON document."""
     subject, judgement, version = outcome.subject, outcome.judgement, outcome.version
     return {
-        "source": {
-            "ref": subject.ref,
-            "name": subject.name,
-            "version": subject.version.number if subject.version else None,
-            "digest": subject.package.digest,
-        },
+        "source": subject.document(),
         "version": version.document() if version else None,
         "created": outcome.created,
         "output": str(outcome.output) if outcome.output else None,

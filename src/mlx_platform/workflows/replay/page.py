@@ -35,12 +35,7 @@ def result_of(
     checks = checks_of(tally, account, threshold)
     verdict = verdict_of(checks)
     data: dict[str, Any] = {
-        "model": {
-            "ref": subject.ref,
-            "name": subject.name,
-            "version": subject.number,
-            "digest": subject.package.digest,
-        },
+        "model": subject.document(),
         "traffic": str(traffic),
         "window": account.window(),
         "requests": account.document() | {"compared": tally.requests, "agreeing": tally.agreeing},
