@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.core.text import did_you_mean, printable
-from mlx_platform.quantize.runtime import refused, start
+from mlx_platform.quantize.runtime import refused, save_showing, start
 
 BINS = 2048
 _ELEMENTS = {"float32": "float", "float64": "double", "object": "string"}  # as ONNX Runtime names them
@@ -134,7 +134,11 @@ def calibrate(
             than the model's input.
         UndecidedError: there is no row.
     """
-    session = start(_showing(prepared, tensors, folder), level="basic", threads=threads)
+    import onnx
+
+    watched = folder / "watched.onnx"
+    save_showing(onnx.load(prepared), tensors, watched)
+    session = start(watched, level="basic", threads=threads)
     given = {value.name for value in session.get_inputs()}
     computed = [name for name in tensors if name not in given]
     seen = {name: Histogram(extremes_only=extremes_only) for name in tensors}
@@ -155,19 +159,6 @@ def calibrate(
     if rows == 0:
         raise UndecidedError("There is no calibration row.", hint="A few hundred rows are needed.")
     return seen
-
-
-def _showing(prepared: Path, tensors: Sequence[str], folder: Path) -> Path:
-    import onnx
-
-    model = onnx.load(prepared)
-    shown = {value.name for value in (*model.graph.output, *model.graph.input)}
-    for name in tensors:
-        if name not in shown:
-            model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
-    path = folder / "watched.onnx"
-    onnx.save(model, path)
-    return path
 
 
 def _check_feeds(session: Any, batch: Tensors) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -65,6 +65,17 @@ def refused(verb: str) -> Iterator[None]:
         yield
     except foreign as error:
         raise UndecidedError(f"ONNX Runtime cannot {verb} the model: {printable(str(error), 400)}") from error
+
+
+def save_showing(model: Any, names: Iterable[str], path: Path) -> None:
+    """Save a model whose runs also give back these inner float tensors."""
+    import onnx
+
+    shown = {value.name for value in (*model.graph.output, *model.graph.input)}
+    for name in dict.fromkeys(names):
+        if name not in shown:
+            model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    onnx.save(model, path)
 
 
 class _Notes(logging.Filter):

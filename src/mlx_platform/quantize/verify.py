@@ -15,7 +15,7 @@ from mlx_platform.quantize.agreement import relative_error
 from mlx_platform.quantize.inspect import WEIGHT_INPUT, inspect, inspect_file
 from mlx_platform.quantize.plan import Plan
 from mlx_platform.quantize.prepare import size_with_weights
-from mlx_platform.quantize.runtime import refused, start
+from mlx_platform.quantize.runtime import refused, save_showing, start
 
 _KERNEL_PREFIXES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "QGemm", "QAttention")
 
@@ -171,13 +171,7 @@ _QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
 def _run_showing(
     model: Any, names: Sequence[str], probe: Sequence[Tensors], path: Path, threads: int
 ) -> dict[str, Array]:
-    import onnx
-
-    shown = {value.name for value in model.graph.output}
-    for name in dict.fromkeys(names):
-        if name not in shown:
-            model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
-    onnx.save(model, path)
+    save_showing(model, names, path)
     session = start(path, threads=threads)
     runs = [session.run(list(names), dict(feeds)) for feeds in probe]
     return {
