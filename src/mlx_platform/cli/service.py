@@ -8,7 +8,7 @@ import typer
 
 from mlx_platform.cli.command import Run, command
 from mlx_platform.cli.options import DeviceOption, RefArgument
-from mlx_platform.core.report import SCHEMA, Result
+from mlx_platform.core.report import Report, Result
 
 if TYPE_CHECKING:
     from mlx_platform.serving.server import Addresses
@@ -82,16 +82,7 @@ def _announce(run: Run, addresses: "Addresses") -> None:
         "pid": os.getpid(),
     }
     if run.output.wants_json:
-        run.output.document(
-            {
-                "schema": SCHEMA,
-                "command": "serve",
-                "verdict": None,
-                "exit_code": 0,
-                "data": facts,
-                "warnings": [],
-            }
-        )
+        run.output.document(Result("serve", facts, Report("serve", addresses.url)).document())
         return
     run.output.notice(f"Serving {addresses.model}/{addresses.version} on {addresses.url}")
     run.output.notice(f"Metrics and health on {addresses.admin_url}. Stop with Ctrl-C.")

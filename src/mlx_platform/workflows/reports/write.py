@@ -46,5 +46,8 @@ def write_reports(
 def _append_step_summary(result: Result) -> None:
     target = os.environ.get("GITHUB_STEP_SUMMARY")
     if target and result.verdict:
-        with Path(target).open("a", encoding="utf-8") as file:
-            file.write(markdown_summary(result))
+        try:
+            with Path(target).open("a", encoding="utf-8") as file:
+                file.write(markdown_summary(result))
+        except OSError as error:
+            raise UsageError(f"Cannot write the step summary {target}: {error.strerror}.") from error
