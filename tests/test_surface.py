@@ -113,6 +113,21 @@ def test_a_usage_error_is_a_sentence_and_exits_with_2(
     assert "Traceback" not in outcome.err
 
 
+def test_mlx_alone_prints_its_help(mlx: RunCommand) -> None:
+    outcome = mlx()
+
+    assert outcome.code == 0
+    assert outcome.out == mlx("--help").out
+    assert outcome.out.count("\n") > 20
+
+
+def test_an_option_before_the_command_is_shown_where_it_goes(mlx: RunCommand) -> None:
+    outcome = mlx("--json", "list")
+
+    assert outcome.code == 2
+    assert "mlx list --json" in outcome.err
+
+
 def test_a_usage_error_is_a_document_when_json_was_asked_for(mlx: RunCommand) -> None:
     outcome = mlx("promte", "--json")
 

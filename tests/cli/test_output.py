@@ -21,12 +21,15 @@ def test_json_is_one_document_on_stdout_and_warnings_go_to_stderr(capsys: pytest
     assert captured.err == "warning: careful\n"
 
 
-def test_a_document_that_was_printed_before_is_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_follows_the_document_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     printer = output(json=True)
     printer.document({"data": "ready"})
     printer.render(RESULT)
 
-    assert json.loads(capsys.readouterr().out) == {"data": "ready"}
+    captured = capsys.readouterr()
+
+    assert json.loads(captured.out) == {"data": "ready"}
+    assert captured.err == "warning: careful\ndigits/2\n"
 
 
 def test_quiet_prints_the_result_line_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,3 +53,10 @@ def test_images_are_compared_by_their_bytes() -> None:
     first, second = {"image": text_column([b"abc", b"def"])}, {"image": text_column([b"def", b"ghi"])}
 
     assert overlap(first, second).shared == 1
+
+
+def test_the_same_rows_overlap_whatever_file_they_came_from() -> None:
+    single = np.array([0.12573, -0.1321, 3.0], np.float32)
+    double = np.array([0.12573, -0.1321, 3.0], np.float64)
+
+    assert overlap({"x": double}, {"x": single}).shared == 3

@@ -21,7 +21,6 @@ def create_app() -> typer.Typer:
     app = typer.Typer(
         name="mlx",
         help="Takes a model from a training script to production traffic, and keeps it honest there.",
-        no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -60,7 +59,7 @@ def main(argv: Sequence[str] | None = None, *, interrupted: Callable[[], bool] =
         argv: the words after `mlx`, by default those of the process.
         interrupted: whether Ctrl-C came. Whatever error a command ends with after that is its echo.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     try:
         code = create_app()(args=arguments, prog_name="mlx", standalone_mode=False)
     except KeyboardInterrupt:
@@ -105,4 +104,9 @@ def _sentence(error: typer.TyperException) -> str:
 def _help_hint(arguments: Sequence[str]) -> str:
     command = next((word for word in arguments if not word.startswith("-")), "")
     known = {registered.name for registered in create_app().registered_commands}
-    return f"See: mlx {command} --help" if command in known else "See: mlx --help"
+    if command not in known:
+        return "See: mlx --help"
+    early = arguments[: arguments.index(command)]
+    if early:
+        return f"Options follow the command: mlx {command} {' '.join(early)}"
+    return f"See: mlx {command} --help"

@@ -14,6 +14,13 @@ RefArgument = Annotated[
         help="NAME@ALIAS, NAME@ALIAS~1 (the holder before), NAME/12, a label, or the path of a model.",
     ),
 ]
+RegisteredArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF",
+        help="NAME@ALIAS, NAME@ALIAS~1 (the holder before), NAME/12, or a label.",
+    ),
+]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Model name.")]
 LabelOption = Annotated[
     str | None,

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mlx_platform.core.errors import MlxError
 from mlx_platform.core.progress import Advance, Progress, Silent
@@ -32,11 +32,13 @@ class Output:
         return self._json
 
     def render(self, result: Result) -> None:
-        """Print a command's result; with `--json` nothing when its document was printed before."""
+        """Print a command's result; a sentence on stderr where its document was printed before."""
         for warning in result.warnings:
             self.notice(f"warning: {warning}")
         if self._json:
-            if not self._document_printed:
+            if self._document_printed:
+                self.notice(result.report.summary)
+            else:
                 self.document(result.document())
         elif self._quiet:
             print_line(result.report.summary)
@@ -65,7 +67,9 @@ class Output:
         from rich.console import Console
 
         width = None if sys.stdout.isatty() else _WIDE
-        return Console(no_color=self._no_color, width=width, highlight=False, soft_wrap=False)
+        # No colour means no control sequences at all: bold would be one, too.
+        system: Literal["auto"] | None = None if self._no_color else "auto"
+        return Console(color_system=system, width=width, highlight=False, soft_wrap=False)
 
 
 class _TerminalProgress:

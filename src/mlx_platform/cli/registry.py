@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mlx_platform.cli.command import Run, command
-from mlx_platform.cli.options import NameArgument, RefArgument, numbers, pairs
+from mlx_platform.cli.options import NameArgument, RegisteredArgument, numbers, pairs
 from mlx_platform.core.report import Result
 
 
@@ -99,14 +99,14 @@ def add_commands(app: typer.Typer) -> None:
         return list_versions(run.context, name, alias=alias, limit=limit)
 
     @command(app, "show", examples=("mlx show digits@production", "mlx show digits/3 --json"))
-    def show(run: Run, ref: RefArgument) -> Result:
+    def show(run: Run, ref: RegisteredArgument) -> Result:
         """Show everything about a version: lineage, signature, evidence, history."""
         from mlx_platform.workflows.show import show as workflow
 
         return workflow(run.context, ref)
 
     @command(app, "resolve", examples=("mlx resolve digits@production", "mlx resolve digits@production~1 -q"))
-    def resolve(run: Run, ref: RefArgument) -> Result:
+    def resolve(run: Run, ref: RegisteredArgument) -> Result:
         """Say which version a reference means."""
         from mlx_platform.workflows.resolve import resolve as workflow
 
@@ -115,7 +115,7 @@ def add_commands(app: typer.Typer) -> None:
     @command(app, "pull", examples=("mlx pull digits@production", "mlx pull digits/3 -o ./digits-3"))
     def pull(
         run: Run,
-        ref: RefArgument,
+        ref: RegisteredArgument,
         output: Annotated[
             Path | None, typer.Option("--output", "-o", metavar="DIR", help="Copy the package here.")
         ] = None,

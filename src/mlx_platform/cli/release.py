@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from mlx_platform.cli.command import Run, command
-from mlx_platform.cli.options import NameArgument, ReasonOption, RefArgument
+from mlx_platform.cli.options import NameArgument, ReasonOption, RegisteredArgument
 from mlx_platform.core.report import Result
 
 
@@ -23,7 +23,7 @@ def add_commands(app: typer.Typer) -> None:
     )
     def promote(
         run: Run,
-        ref: RefArgument,
+        ref: RegisteredArgument,
         to: Annotated[
             str, typer.Option("--to", metavar="ALIAS", help="staging, production or another alias.")
         ],

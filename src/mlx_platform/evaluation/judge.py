@@ -91,7 +91,10 @@ def _judge(
     else:
         judged = _paired(gate, comparison, defaults)
     if gate.warn:
-        return replace(judged, check=replace(judged.check, skipped=judged.check.skipped or WARN_ONLY))
+        missed = "" if judged.check.verdict is Verdict.PASS else f"{judged.check.verdict}, but "
+        return replace(
+            judged, check=replace(judged.check, skipped=judged.check.skipped or missed + WARN_ONLY)
+        )
     return judged
 
 

@@ -91,7 +91,7 @@ def build_package(
     with _new_folder(out):
         columns, warnings = _take(source, out, options)
         folder = source if source.is_dir() else source.parent
-        network = read_network(out / MODEL, max_nodes=options.max_nodes)
+        network = read_network(out / MODEL, max_nodes=options.max_nodes, shown=str(source))
         copy_external(network.external, folder, out, cap=options.max_bytes)
         found = spec_from_network(network)
         if columns:

@@ -52,7 +52,7 @@ class Network:
     external: tuple[str, ...]
 
 
-def read_network(path: Path, *, max_nodes: int = 50_000) -> Network:
+def read_network(path: Path, *, max_nodes: int = 50_000, shown: str = "") -> Network:
     """Read an ONNX file's graph.
 
     The task: one float output [rows, classes] with at least two classes classifies, also beside a label
@@ -63,19 +63,20 @@ def read_network(path: Path, *, max_nodes: int = 50_000) -> Network:
     """
     import onnx
 
+    shown = printable(shown or str(path))
     try:
         model = onnx.load_model(path, load_external_data=False)
     except Exception as error:  # protobuf's error is a bare Exception of a library that onnx hides
-        raise UsageError(f"{path} is no ONNX model that can be read.") from error
+        raise UsageError(f"{shown} is no ONNX model that can be read.") from error
     if not model.graph.node and not model.graph.output:
-        raise UsageError(f"{path} is no ONNX model: it holds no graph.")
+        raise UsageError(f"{shown} is no ONNX model: it holds no graph.")
     nodes = 0
     external: dict[str, None] = {}
     for part in _parts(model):
         if isinstance(part, onnx.NodeProto):
             nodes += 1
             if nodes > max_nodes:
-                raise UsageError(f"{path} has more than {plural(max_nodes, 'operator')}.")
+                raise UsageError(f"{shown} has more than {plural(max_nodes, 'operator')}.")
         elif part.data_location == onnx.TensorProto.EXTERNAL:
             external |= dict.fromkeys(entry.value for entry in part.external_data if entry.key == "location")
     constants = {tensor.name for tensor in model.graph.initializer}

@@ -76,10 +76,13 @@ def overlap(calibration: Columns, judged: Columns) -> Overlap:
 
 
 def row_keys(columns: Columns, names: Sequence[str]) -> list[bytes]:
-    """A 16-byte digest of every row; numbers count by value, whatever their type."""
+    """A 16-byte digest of every row; numbers count by their value in single precision, whatever their type.
+
+    Models take single precision, so a CSV file and a Parquet file of the same rows must look the same.
+    """
     numeric = [name for name in names if columns[name].dtype.kind in "biuf"]
     rows = len(columns[names[0]])
-    parts = [columns[name].reshape(rows, -1).astype(np.float64) for name in numeric]
+    parts = [columns[name].reshape(rows, -1).astype(np.float32) for name in numeric]
     # Adding zero turns -0.0 into 0.0.
     table = np.ascontiguousarray(np.concatenate(parts, axis=1) + 0.0) if parts else np.empty((rows, 0))
     others = [[_cell(cell) for cell in columns[name].tolist()] for name in names if name not in numeric]

@@ -52,7 +52,10 @@ def unavailable(text: str, shown: str, doing: str = "reach the registry") -> Una
     """The error of a registry that is locked, silent, refusing, or no registry at all."""
     if "locked" in text:
         return locked(shown)
-    return UnavailableError(f"Could not {doing} at {shown}: {printable(text, 200)}.")
+    return UnavailableError(
+        f"Could not {doing} at {shown}: {printable(text, 200)}.",
+        hint="Is it running? --registry, MLX_REGISTRY or mlx.toml names another one.",
+    )
 
 
 def probe(address: Address, timeout: float) -> None:

@@ -187,9 +187,9 @@ def _sentence(event: Event) -> str:
 
 def _moved(name: str, alias: str, last: Event | None) -> ConflictError:
     now = last.to_version if last else None
-    by = f" by {printable(last.actor, 80)}" if last else ""
+    who = printable(last.actor, 80) if last else "Somebody else"
     return ConflictError(
-        f"Somebody else moved {name}@{alias} to {now or 'nobody'}{by} at the same time.",
+        f"{who} moved {name}@{alias} to {now or 'nobody'} at the same time.",
         hint=f"See: mlx history {name}",
         actual=now,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
-from mlx_platform.core.text import printable
+from mlx_platform.core.text import plural, printable
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.ledger import Ledger
 from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, PathRef, Ref, parse_ref
@@ -92,7 +92,7 @@ class Lookup:
             return self._backend.no_model(ref.name)
         if ref.back:
             return NotFoundError(
-                f"{ref.name}@{ref.alias} had no {ref.back}. holder before.",
+                f"{ref.name}@{ref.alias} does not have {plural(ref.back, 'earlier holder')}.",
                 hint=f"See: mlx history {ref.name} --alias {ref.alias}",
             )
         known = ", ".join(f"{ref.name}@{alias}" for alias in holders) or "none yet"

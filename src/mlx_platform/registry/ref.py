@@ -88,8 +88,8 @@ def check_name(name: str) -> str:
         raise UsageError(f"Names that start with {JOURNAL_PREFIX!r} are kept for the journal.")
     if not is_name(name):
         raise UsageError(
-            f"{printable(name, 200)!r} is no model name.",
-            hint="A name has up to 128 letters, digits, dots, dashes and underscores; the first is no sign.",
+            f"'{printable(name, 200)}' is no model name.",
+            hint="Up to 128 letters, digits, dots, dashes and underscores; the first is a letter or digit.",
         )
     return name
 

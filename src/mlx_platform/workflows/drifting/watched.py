@@ -1,11 +1,13 @@
 """What is watched: columns of traffic or files as the features that a profile names."""
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from mlx_platform.core.errors import MlxError
-from mlx_platform.core.tensors import Array, Columns, Tensors
+from mlx_platform.core.tensors import Array, Columns, Tensors, text_column
 from mlx_platform.drift.features import Positions, at_positions, positions, scalars
 from mlx_platform.drift.profile import Profile
 
@@ -25,6 +27,7 @@ class Watched:
     features: tuple[str, ...]
     places: Positions
     decode: Callable[[Tensors], Columns] | None
+    categories: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def needs_cells(self, names: Collection[str]) -> bool:
         """Whether some column of these names is watched through what its cells hold, not as it is."""
@@ -36,8 +39,10 @@ class Watched:
         found: dict[str, Array] = {}
         for name, column in columns.items():
             found |= self._features(name, column)
-        placed = at_positions(columns, self.places)
-        return {name: column for name, column in placed.items() if name not in found} | found
+        for name, column in at_positions(columns, self.places).items():
+            if name not in found:
+                found[name] = _named(column, self.categories[name]) if name in self.categories else column
+        return found
 
     def _features(self, name: str, column: Array) -> dict[str, Array]:
         if self.package is None:
@@ -71,4 +76,23 @@ def watched(package: "Package | None", profile: Profile) -> Watched:
     from mlx_platform.inference.pipeline import Pipeline
 
     places = {**positions(package.spec, names), **profile.positions}
-    return Watched(package, names, places, Pipeline(package.spec, package.root).decode)
+    decode = Pipeline(package.spec, package.root).decode
+    return Watched(package, names, places, decode, _categories(package))
+
+
+def _categories(package: "Package") -> dict[str, tuple[Any, ...]]:
+    """The values behind the codes of every column that the pipeline turns into codes."""
+    from mlx_platform.inference.steps.table import CategoriesStep
+
+    found: dict[str, tuple[Any, ...]] = {}
+    for step in package.spec.pre_steps():
+        if isinstance(step, CategoriesStep):
+            step.load(package.root)
+            found |= dict.fromkeys(step.makes, step.values)
+    return found
+
+
+def _named(codes: Array, values: tuple[Any, ...]) -> Array:
+    """Codes of a tensor [rows] as the categories that the baseline knows."""
+    known = [int(code) if 0 <= code < len(values) else -1 for code in np.nan_to_num(codes, nan=-1).tolist()]
+    return text_column([values[code] if code >= 0 else "(unknown)" for code in known])
