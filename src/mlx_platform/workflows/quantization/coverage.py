@@ -66,7 +66,7 @@ def cover(spec: "ModelSpec", calibration: Columns, judged: Columns, settings: Dr
 
 def _outside(feature: FeatureDrift) -> float:
     if feature.level is Level.ERROR:
-        return 0.0
+        return 1.0  # what could not be compared is not covered
     unseen = sum(rows for _, rows in feature.new_categories) / max(1, feature.rows[1])
     return min(1.0, feature.out_of_range + unseen)
 
