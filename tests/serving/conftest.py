@@ -78,6 +78,16 @@ def _column_mean() -> onnx.ModelProto:
     )
 
 
+def _identity() -> onnx.ModelProto:
+    """y = x, of any size."""
+    return _graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [("x", F32, ["n", "k"])],
+        [("y", F32, ["n", "k"])],
+        [],
+    )
+
+
 def _double_pair() -> onnx.ModelProto:
     """y = 2 x for exactly two rows."""
     return _graph(
@@ -145,6 +155,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "logarithm": _logarithm,
     "column_mean": _column_mean,
     "double_pair": _double_pair,
+    "identity": _identity,
     "kinds": _kinds,
     "countdown": _countdown,
 }

@@ -225,6 +225,46 @@ def test_no_body_ever_causes_a_5xx_and_the_next_request_is_answered(shared, path
     assert server.errors.read_text() == ""
 
 
+@pytest.mark.parametrize(
+    "shape", [[2**62, 0], [0, 2**62], [2**64 - 1, 0], [0, 2**64 - 1], [2**31 + 1, 0], [2**31, 0], [0, 2**31]]
+)
+def test_a_huge_dimension_of_an_empty_tensor_is_refused_and_the_next_request_is_answered(shared, shape):
+    server = shared("identity")
+    x = {"datatype": "FP32", "shape": shape}
+    reply = server.infer({"x": x | {"data": []}})
+    assert (reply.status, list(reply.json)) == (400, ["error"])
+    header = orjson.dumps({"inputs": [{"name": "x", **x, "parameters": {"binary_data_size": 0}}]})
+    length = {"Inference-Header-Content-Length": str(len(header))}
+    reply = server.request("POST", "/v2/models/identity/infer", header, length)
+    assert (reply.status, list(reply.json)) == (400, ["error"])
+    assert server.infer({"x": x | {"shape": [1, 2], "data": [1, 2]}}).json["outputs"][0]["data"] == [1, 2]
+    assert server.errors.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        b"[0]," * 3_999_999 + b"[0]",
+        b"{}," * 4_999_999 + b"{}",
+        b"{" + b",".join(b'"%d":1' % n for n in range(1_200_000)) + b"}",
+    ],
+    ids=["lists", "objects", "names"],
+)
+def test_a_large_body_that_no_model_takes_is_refused(shared, rows):
+    body = b'{"rows":[' + rows + b"]}"
+    assert len(body) < 16 * 1024 * 1024
+    for server, good in ((shared("table"), ROW), (shared("affine"), [1, 2, 3, 4])):
+        reply = server.post("/predict", body)
+        assert (reply.status, list(reply.json)) == (400, ["error"])
+        assert server.post("/predict", {"rows": [good]}).status == 200
+
+
+def test_text_full_of_brackets_is_answered(shared):
+    reply = shared("table").post("/predict", {"rows": [ROW], "id": '\\"{[:' * 50_000})
+    assert reply.status == 200
+    assert reply.json["id"] == '\\"{[:' * 50_000
+
+
 def test_a_request_takes_as_many_rows_as_the_limit_says_and_no_more(serve):
     server = serve("affine", max_rows=20, max_batch_size=8)
     for rows, status in ((20, 200), (21, 400)):

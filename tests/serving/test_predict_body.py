@@ -3,9 +3,12 @@ import orjson
 import pytest
 
 from mlx_platform.core.errors import UsageError
+from mlx_platform.core.tensors import TensorSpec
 from mlx_platform.inference.steps.step import CellError
-from mlx_platform.serving.predict_body import complaint, parse_predict, render_predict
+from mlx_platform.serving.predict_body import Bounds, complaint, parse_predict, render_predict
 from mlx_platform.serving.refusal import Refusal
+
+BOUNDS = Bounds.of([TensorSpec("x", "BYTES", (None, 1))], (), 4)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,72 @@ def test_a_complaint_about_columns_helps_without_repeating_the_wrong_one(load):
 )
 def test_members_that_nobody_takes_are_refused(body):
     with pytest.raises(Refusal):
-        parse_predict(body)
+        parse_predict(body, BOUNDS)
+
+
+@pytest.mark.parametrize(
+    "text", ["{" * 50_000, '\\"{[:' * 20_000, "[" * 50_000, ":" * 50_000, '\\"' * 50_000]
+)
+def test_marks_inside_of_text_are_not_counted(text):
+    rows = [[text], [text]]
+    assert parse_predict(orjson.dumps({"rows": rows, "id": text}), BOUNDS) == (rows, text)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([[0]] * 5, "A request takes at most 4 rows."),
+        ([[0]] * 20_000, "The body holds more than this model takes in 4 rows, the most of a request."),
+        ([{}] * 20_000, "The body holds more than this model takes in 4 rows, the most of a request."),
+        (
+            [{str(n): n for n in range(20_000)}],
+            "The body holds more than this model takes in 4 rows, the most of a request.",
+        ),
+        ([0] * 20_000, "A request takes at most 4 rows."),
+    ],
+)
+def test_more_than_any_request_can_hold_is_refused(rows, said):
+    with pytest.raises(Refusal) as caught:
+        parse_predict(orjson.dumps({"rows": rows}), BOUNDS)
+    assert (caught.value.status, caught.value.message) == (400, said)
+
+
+def test_rows_are_counted_before_names_are_compared():
+    with pytest.raises(Refusal) as caught:
+        parse_predict(b'{"rows":[{"a":1,"a":2},{},{},{},{}]}', BOUNDS)
+    assert caught.value.message == "A request takes at most 4 rows."
+    with pytest.raises(Refusal) as caught:
+        parse_predict(b'{"rows":[{"a":1,"a":2}]}', BOUNDS)
+    assert "same name twice" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("shapes", "lists"),
+    [
+        ([(None,)], 0),
+        ([(None, 4)], 1),
+        ([(None, None)], 1),
+        ([(None, 3, 4)], 1 + 3),
+        ([(None, 3, None)], 1 + 3),
+        ([(None, 2, 3, 5), (None, 7)], 1 + 2 + 6 + 1),
+        ([(None, None, 3), (None, 7)], None),
+    ],
+)
+def test_lists_are_bounded_by_the_shapes_of_the_inputs(shapes, lists):
+    specs = [TensorSpec(f"x{n}", "FP32", shape) for n, shape in enumerate(shapes)]
+    bounds = Bounds.of(specs, (), 10)
+    assert bounds.marks.get(b"[") == (None if lists is None else 1 + 10 * lists)
+    assert bounds.marks[b"{"] == 11
+    assert bounds.marks[b":"] == 2 + 10 * len(specs)
+    assert Bounds.of(specs, ("a", "b", "c"), 10).marks[b":"] == 32
+
+
+def test_a_row_may_hold_as_many_lists_as_its_input_needs():
+    bounds = Bounds.of([TensorSpec("x", "FP32", (None, 20_000, 1))], (), 2)
+    rows = [[[0]] * 20_000] * 2
+    assert parse_predict(orjson.dumps({"rows": rows}), bounds) == (rows, None)
+    varying = Bounds.of([TensorSpec("x", "FP32", (None, None, 1))], (), 2)
+    assert parse_predict(orjson.dumps({"rows": rows}), varying) == (rows, None)
 
 
 def test_answers_are_written_row_by_row_with_the_precision_of_their_type():

@@ -40,6 +40,19 @@ def refused(content: bytes, signature: Signature, header_length: bytes | None = 
     return caught.value.message
 
 
+@pytest.mark.parametrize("datatype", ["FP32", "INT64", "BOOL", "BYTES"])
+@pytest.mark.parametrize(
+    "shape", [[2**62, 0, 1, 1], [0, 2**31 + 1, 1, 1], [2**64 - 1, 0, 1, 1], [2**31, 2**31, 2**31, 0]]
+)
+def test_a_shape_that_numpy_cannot_make_is_refused(datatype, shape):
+    signature = one(datatype, None, None, None, None)
+    with_data = body([], shape, datatype)
+    tensor = {"name": "x", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": 0}}
+    header = orjson.dumps({"inputs": [tensor]})
+    assert "does not take this shape" in refused(with_data, signature)
+    assert "does not take this shape" in refused(header, signature, b"%d" % len(header))
+
+
 def test_flat_and_nested_data_give_the_same_array():
     signature = one("FP32", None, 3)
     flat = parse_infer(body([1, 2.5, 3, 4, 5, 6], [2, 3]), None, signature)

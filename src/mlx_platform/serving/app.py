@@ -31,7 +31,7 @@ from mlx_platform.serving.http_exchange import (
 )
 from mlx_platform.serving.http_protocol import DISCONNECT_HOOK, RESPOND
 from mlx_platform.serving.page import describe_routes
-from mlx_platform.serving.predict_body import parse_predict, render_predict
+from mlx_platform.serving.predict_body import Bounds, parse_predict, render_predict
 from mlx_platform.serving.refusal import Refusal, draining, malformed, not_ready
 from mlx_platform.serving.routes import MODEL, OTHER, VERSION, RouteTable, check_method
 
@@ -51,6 +51,7 @@ class App:
         self._body_limit = settings.max_body_bytes
         self._timeout = settings.request_timeout_ms / 1000
         model = engine.model
+        self._bounds = Bounds.of(model.spec.inputs, model.columns, engine.max_rows)
         self._routes = RouteTable(model.name, model.version)
         self._ids = RequestIds()
         self._head = {"model_name": model.name, "model_version": model.version}
@@ -182,7 +183,7 @@ class App:
         return Response(body, content_type=_OCTETS, headers=extra)
 
     async def _answer_predict(self, request: Request, exchange: Exchange) -> Response:
-        rows, client_id = parse_predict(self._plain_body(request))
+        rows, client_id = parse_predict(self._plain_body(request), self._bounds)
         exchange.seconds["ingress"] = time.monotonic() - exchange.started
         answers = await self._engine.predict(rows, exchange)
         began = time.monotonic()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mlx_platform.core.tensors import Array, TensorSpec, text_column
-from mlx_platform.serving.refusal import malformed
+from mlx_platform.serving.refusal import malformed, out_of_memory
 
 _LENGTH = struct.Struct("<I")
 
@@ -29,23 +29,18 @@ class BinaryReader:
 
         Raises:
             Refusal: 400; the size is no count, reaches beyond the body, or is not what the shape needs.
+                503; there is no memory for it.
         """
         if type(size) is not int or not 0 <= size <= len(self._content) - self._offset:
             raise malformed(f"The binary_data_size of input {spec.name!r} does not fit the body.")
         chunk = self._content[self._offset : self._offset + size]
         self._offset += size
-        if spec.datatype == "BYTES":
-            return _read_elements(chunk, shape, spec)
-        dtype = spec.numpy_type
-        if math.prod(shape) * dtype.itemsize != size:
-            raise malformed(f"The binary_data_size of input {spec.name!r} is not what its shape needs.")
-        # A copy: the view would be read-only, and as unaligned as the JSON header is long.
-        array = np.frombuffer(chunk, dtype=dtype.newbyteorder("<")).astype(dtype).reshape(shape)
-        if dtype.kind == "b" and size and np.frombuffer(chunk, dtype=np.uint8).max() > 1:
-            raise malformed(f"Input {spec.name!r} is BOOL: each byte must be 0 or 1.")
-        if dtype.kind == "f" and not np.isfinite(array).all():
-            raise malformed(f"Input {spec.name!r} holds NaN or infinity.")
-        return array
+        try:
+            return _read(chunk, shape, spec)
+        except (ValueError, OverflowError) as error:
+            raise malformed(f"Input {spec.name!r} does not take this shape.") from error
+        except MemoryError as error:
+            raise out_of_memory() from error
 
     def finish(self) -> None:
         """Check that nothing is left over.
@@ -55,6 +50,21 @@ class BinaryReader:
         """
         if self._offset != len(self._content):
             raise malformed("The body is longer than the sizes of its binary tensors.")
+
+
+def _read(chunk: memoryview, shape: tuple[int, ...], spec: TensorSpec) -> Array:
+    if spec.datatype == "BYTES":
+        return _read_elements(chunk, shape, spec)
+    dtype = spec.numpy_type
+    if math.prod(shape) * dtype.itemsize != len(chunk):
+        raise malformed(f"The binary_data_size of input {spec.name!r} is not what its shape needs.")
+    # A copy: the view would be read-only, and as unaligned as the JSON header is long.
+    array = np.frombuffer(chunk, dtype=dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+    if dtype.kind == "b" and len(chunk) and np.frombuffer(chunk, dtype=np.uint8).max() > 1:
+        raise malformed(f"Input {spec.name!r} is BOOL: each byte must be 0 or 1.")
+    if dtype.kind == "f" and not np.isfinite(array).all():
+        raise malformed(f"Input {spec.name!r} holds NaN or infinity.")
+    return array
 
 
 def _read_elements(chunk: memoryview, shape: tuple[int, ...], spec: TensorSpec) -> Array:

@@ -24,7 +24,15 @@ from mlx_platform.serving.job import Job, QueueFullError
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.predict_body import complaint
 from mlx_platform.serving.protocol_v2 import InferRequest
-from mlx_platform.serving.refusal import Refusal, draining, malformed, not_ready, queue_full, too_late
+from mlx_platform.serving.refusal import (
+    Refusal,
+    draining,
+    malformed,
+    not_ready,
+    out_of_memory,
+    queue_full,
+    too_late,
+)
 from mlx_platform.serving.signature import Signature
 from mlx_platform.serving.warmup import WarmUp, warm_up
 from mlx_platform.traffic.writer import TrafficWriter
@@ -220,7 +228,7 @@ class Engine:
         except MlxError as error:
             raise _refusal(error, draining_now=self.draining) from error
         except MemoryError as error:
-            raise Refusal(503, "There is not enough memory for this request now.", retry_after=1) from error
+            raise out_of_memory() from error
         exchange.seconds["queue"] = answer.queue_seconds
         exchange.seconds["inference"] = answer.run_seconds
         exchange.batch_rows = answer.batch_rows

@@ -28,6 +28,17 @@ def parse_object(body: bytes) -> dict[str, Any]:
     Raises:
         Refusal: 400; the body is no JSON, no object, too deep, or names something twice.
     """
+    document = load_object(body)
+    refuse_repeated_names(body, document)
+    return document
+
+
+def load_object(body: bytes) -> dict[str, Any]:
+    """Read a JSON object of which more is to be checked before `refuse_repeated_names` walks through it.
+
+    Raises:
+        Refusal: 400; the body is no JSON, no object, or too deep.
+    """
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(body) > MAX_DEPTH:
         raise malformed(f"The JSON is nested deeper than {MAX_DEPTH} levels.")
     try:
@@ -36,7 +47,6 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise malformed(f"The body is no valid JSON: {error}.") from error
     if not isinstance(document, dict):
         raise malformed("The body must be a JSON object.")
-    _refuse_repeated_names(body, document)
     return document
 
 
@@ -49,18 +59,28 @@ def _marks_outside_strings(body: bytes) -> Array:
     """Brackets and colons that are no part of a string, in order. Linear in the body, whatever it holds."""
     if b"\\" in body:
         body = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    marks = np.frombuffer(body.translate(None, _OTHERS), dtype=np.uint8)
-    quotes = marks == ord('"')
-    outside = np.cumsum(quotes) % 2 == 0
-    kept: Array = marks[outside & ~quotes]
+    found = np.frombuffer(body.translate(None, _OTHERS), dtype=np.uint8)
+    quotes = found == ord('"')
+    outside = np.cumsum(quotes, dtype=np.uint8) & 1 == 0  # a sum that wraps around stays even or odd
+    kept: Array = found[outside & ~quotes]
     return kept
 
 
-def _refuse_repeated_names(body: bytes, document: dict[str, Any]) -> None:
+def count_marks(body: bytes, mark: bytes) -> int:
+    """How often one of `[`, `]`, `{`, `}` and `:` stands outside of strings, without parsing the body."""
+    return int(np.count_nonzero(_marks_outside_strings(body) == ord(mark)))
+
+
+def refuse_repeated_names(body: bytes, document: dict[str, Any]) -> None:
+    """Check that no object lost a member to another of the same name.
+
+    Raises:
+        Refusal: 400; one did.
+    """
     # Every name is followed by one colon: where one was dropped, there are fewer names than colons.
     if body.count(b":") == _names_at_a_glance(document):
         return
-    if np.count_nonzero(_marks_outside_strings(body) == ord(":")) != _names(document):
+    if count_marks(body, b":") != _names(document):
         raise malformed("An object in the JSON holds the same name twice.")
 
 

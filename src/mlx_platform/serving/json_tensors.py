@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from mlx_platform.core.tensors import Array, TensorSpec, text_column
-from mlx_platform.serving.refusal import Refusal, malformed
+from mlx_platform.serving.refusal import Refusal, malformed, out_of_memory
 
 _NUMBERS = frozenset((int, float))
 _TYPES: dict[str, frozenset[type]] = {"b": frozenset((bool,)), "f": _NUMBERS, "O": frozenset((str,))}
 _INTEGERS = frozenset((int,))
 _WORDS = {"b": "true or false", "f": "numbers", "O": "strings", "i": "integers", "u": "integers"}
+_LONGEST = 2**31  # a dimension; NumPy fails on some longer ones, even of a tensor without values
 _SINGLE_LIMIT = 2.0**128 - 2.0**103  # from here on a double rounds to infinity as a single
 
 
@@ -35,12 +36,12 @@ class InputReader:
         """Check a shape against what the input takes.
 
         Raises:
-            Refusal: 400; it is no list of counts, or a fixed dimension or the rank differs.
+            Refusal: 400; it is no list of counts, too long, or a fixed dimension or the rank differs.
         """
         if type(shape) is not list or len(shape) != len(self.spec.shape):
             raise self._wrong("needs a shape of as many dimensions")
         for dim, want in zip(shape, self.spec.shape, strict=True):
-            if type(dim) is not int or dim < 0 or (want is not None and want != dim):
+            if type(dim) is not int or not 0 <= dim <= _LONGEST or (want is not None and want != dim):
                 raise self._wrong("does not take this shape")
         return tuple(shape)
 
@@ -49,6 +50,7 @@ class InputReader:
 
         Raises:
             Refusal: 400; values of another type, too many or too few, ragged, or beyond the type's range.
+                503; there is no memory for them.
         """
         if self.spec.datatype == "FP16":
             raise self._wrong("has no form in JSON: send it as binary tensor data")
@@ -59,11 +61,18 @@ class InputReader:
             raise self._wrong("needs as many values as its shape says")
         if not set(map(type, cells)) <= self._types:
             raise self._wrong(f"takes {_WORDS[self._kind]}")
-        if self._kind == "O":
-            return text_column(cells).reshape(shape), cells
         try:
-            array = np.array(cells, dtype=self._parsed_as)
-            return (_single(array) if self._dtype == np.float32 else array).reshape(shape), cells
+            if self._kind == "O":
+                array = text_column(cells)
+            else:
+                array = np.array(cells, dtype=self._parsed_as)
+                if self._dtype == np.float32:
+                    array = _single(array)
+            return array.reshape(shape), cells
+        except ValueError as error:
+            raise self._wrong("does not take this shape") from error
+        except MemoryError as error:
+            raise out_of_memory() from error
         except OverflowError as error:
             raise self._wrong("takes no number beyond the range of its datatype") from error
 

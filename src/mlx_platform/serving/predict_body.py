@@ -1,39 +1,101 @@
 """The bodies of `POST /predict`: rows as JSON objects or lists in, one object of answers per row out."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.tensors import Columns
+from mlx_platform.core.tensors import Columns, TensorSpec
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.steps.step import CellError
-from mlx_platform.serving.json_body import parse_object
+from mlx_platform.serving.json_body import count_marks, load_object, refuse_repeated_names
 from mlx_platform.serving.json_tensors import all_finite
 from mlx_platform.serving.refusal import Refusal, malformed
 
 # What a pipeline says of a cell begins with the cell itself.
 _VALUE = re.compile(r"^.*\b(is not |is no |does not fit )", re.DOTALL)
 _MEMBERS = frozenset(("rows", "id"))
+# So many marks too many are parsed in milliseconds, and then the client learns what exactly is wrong.
+_SLACK = 10_000
+_SHOWN_NAME = 128
 
 
-def parse_predict(body: bytes) -> tuple[Any, str | None]:
-    """The rows, not looked at yet, and the id of a request.
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the largest body that a model could take holds, `_SLACK` aside.
+
+    Attributes:
+        rows: rows of a request.
+        marks: how often `{`, `:` and `[` may stand outside of strings. Only rows and the body itself are
+            objects, and only they have names. Lists are the rows, and per row the nested lists of input
+            tensors; where these vary in number, `[` is not bounded.
+    """
+
+    rows: int
+    marks: Mapping[bytes, int]
+
+    @classmethod
+    def of(cls, inputs: Iterable[TensorSpec], columns: Sequence[str], max_rows: int) -> "Bounds":
+        """Work out the bounds of a model with these inputs, which takes these columns by name."""
+        specs = tuple(inputs)
+        marks = {b"{": 1 + max_rows, b":": len(_MEMBERS) + max_rows * (len(columns) or len(specs))}
+        lists = [_lists(spec) for spec in specs]
+        if None not in lists:
+            marks[b"["] = 1 + max_rows * sum(filter(None, lists))
+        return cls(max_rows, marks)
+
+    def check(self, body: bytes) -> None:
+        """Refuse, at the speed of a byte search, what would take seconds to parse and is then refused.
+
+        Marks inside of strings mean nothing: they are told apart, at some cost, only where all marks
+        together are more than the bound.
+
+        Raises:
+            Refusal: 400; there are more objects, names or lists than any request can have.
+        """
+        for mark, bound in self.marks.items():
+            limit = bound + _SLACK
+            if body.count(mark) > limit and count_marks(body, mark) > limit:
+                raise malformed(
+                    f"The body holds more than this model takes in {self.rows:,} rows, the most of a request."
+                )
+
+
+def _lists(spec: TensorSpec) -> int | None:
+    """How many lists one row of an input is written with, None where that varies."""
+    count, lists = 1, 0
+    for level, _ in enumerate(spec.shape[1:], 1):
+        lists += count
+        size = spec.shape[level]
+        if size is None:
+            return lists if level == len(spec.shape) - 1 else None
+        count *= size
+    return lists
+
+
+def parse_predict(body: bytes, bounds: Bounds) -> tuple[Any, str | None]:
+    """The rows, counted but not looked at yet, and the id of a request.
 
     Raises:
-        Refusal: 400; no JSON object, no rows, or members that nothing here takes.
+        Refusal: 400; no JSON object, no rows, too many, or members that nothing here takes.
     """
-    document = parse_object(body)
+    bounds.check(body)
+    document = load_object(body)
+    rows = document.get("rows")
+    if type(rows) is list and len(rows) > bounds.rows:
+        raise malformed(f"A request takes at most {bounds.rows:,} rows.")
+    refuse_repeated_names(body, document)
     if not document.keys() <= _MEMBERS or "rows" not in document:
         raise malformed("The body takes rows, a list with one entry per row, and if you like an id.")
     request_id = document.get("id")
     if request_id is not None and type(request_id) is not str:
         raise malformed("The id must be a string.")
-    return document["rows"], request_id
+    return rows, request_id
 
 
 def complaint(error: UsageError, rows: Any, model: Model) -> str:
@@ -43,16 +105,18 @@ def complaint(error: UsageError, rows: Any, model: Model) -> str:
         return f"Row {error.row}, column {printable(error.column, 128)!r}: {problem}."
     columns = model.columns or tuple(spec.name for spec in model.spec.inputs)
     if isinstance(rows, list):
+        wanted = frozenset(columns)
         for index, row in enumerate(rows):
-            if type(row) is dict and row.keys() != set(columns):
-                return _wrong_columns(index, row, columns)
+            if type(row) is dict and row.keys() != wanted:
+                return _wrong_columns(index, row, columns, wanted)
     return error.message
 
 
-def _wrong_columns(index: int, row: Mapping[str, Any], columns: Sequence[str]) -> str:
-    unknown = [name for name in row if name not in set(columns)]
-    if unknown:
-        hint = printable(did_you_mean(unknown[0], columns))
+def _wrong_columns(index: int, row: Mapping[str, Any], columns: Sequence[str], wanted: frozenset[str]) -> str:
+    unknown = next((name for name in row if name not in wanted), None)
+    if unknown is not None:
+        # Looking for the closest name reads every character of it.
+        hint = printable(did_you_mean(unknown[:_SHOWN_NAME], columns))
         return f"Row {index} has a column that the model does not take. {hint}"
     missing = next(name for name in columns if name not in row)
     return f"Row {index} has no column {printable(missing, 128)!r}."

@@ -42,5 +42,9 @@ def draining() -> Refusal:
     return Refusal(503, "The server is shutting down: ask another one.", retry_after=1)
 
 
+def out_of_memory() -> Refusal:
+    return Refusal(503, "There is not enough memory for this request now.", retry_after=1)
+
+
 def too_late() -> Refusal:
     return Refusal(504, "The deadline passed before there was an answer.")
