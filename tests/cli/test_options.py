@@ -1,4 +1,5 @@
 import pytest
+from support import RunCommand
 
 from mlx_platform.cli.options import numbers, pairs
 from mlx_platform.core.errors import UsageError
@@ -22,3 +23,13 @@ def test_a_metric_is_a_finite_number(word: str) -> None:
 
 def test_numbers_are_read() -> None:
     assert numbers(["f1=0.9", "n=10"], "--metric") == {"f1": 0.9, "n": 10.0}
+
+
+@pytest.mark.parametrize("actor", ["x" * 100_000, "a\ud800"])
+def test_an_actor_that_cannot_be_kept_is_refused(mlx: RunCommand, actor: str) -> None:
+    outcome = mlx("list", "--actor", actor)
+
+    assert outcome.code == 2
+    assert "actor" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert len(outcome.err) < 500

@@ -1,4 +1,5 @@
 import os
+import resource
 import shutil
 import stat
 from pathlib import Path
@@ -6,8 +7,8 @@ from pathlib import Path
 import pytest
 from projects import Project
 
-from mlx_platform.core.errors import IntegrityError, UnavailableError
-from mlx_platform.inference.package import Package, seal
+from mlx_platform.core.errors import IntegrityError, UnavailableError, UsageError
+from mlx_platform.inference.package import Package, open_package, seal
 from mlx_platform.registry.cache import Opener, PackageCache, copy_package, folder_opener
 
 
@@ -161,6 +162,29 @@ def test_copying_takes_the_listed_files_along(package: Package, tmp_path: Path) 
 
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"manifest.json", *(entry.path for entry in package.manifest.files)}
+
+
+def test_a_copy_that_finds_no_room_leaves_nothing(package: Package, tmp_path: Path) -> None:
+    target = tmp_path / "copies" / "out"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(UsageError, match=r"cannot be copied to .*out: File too large"):
+            copy_package(package, target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert list(target.parent.iterdir()) == []
+    copy_package(package, target)
+    assert open_package(target).digest == package.digest
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_copy_below_a_file_is_refused(package: Package, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(UsageError, match="cannot be copied"):
+        copy_package(package, tmp_path / "file" / "out")
 
 
 def test_another_copy_that_was_faster_is_as_good(

@@ -257,7 +257,10 @@ def test_the_journal_counts_when_somebody_moved_mlflows_alias(project: Project) 
     catalog = project.anew()
 
     assert catalog.resolve("digits@production").number == 2
-    assert "MLflow says that digits@production is 1, the journal says 2" in catalog.differences("digits")[0]
+    (said,) = catalog.differences("digits", "production")
+    assert "MLflow says that digits@production is 1, the journal says 2" in said
+    assert "outside of mlx" in said
+    assert catalog.differences("digits", "staging") == ()
 
     # Moving it to where it is puts MLflow's alias right.
     assert catalog.move("digits", "production", 2, kind="promote", actor="ada") is None
@@ -320,7 +323,17 @@ def test_a_deleted_event_breaks_the_journal(project: Project) -> None:
         project.catalog.resolve("digits@production")
 
 
-def test_other_versions_in_the_journal_model_move_nothing(project: Project) -> None:
+def test_a_newest_event_whose_tag_was_taken_away_does_not_make_the_version_before_live(
+    project: Project,
+) -> None:
+    promote(project, 1, 2)
+    edit(project, "DELETE FROM model_version_tags WHERE key = 'mlx.event' AND version = 2")
+
+    with pytest.raises(IntegrityError, match="event 2 cannot be read"):
+        project.catalog.resolve("digits@production")
+
+
+def test_a_version_in_the_journal_model_that_is_no_event_breaks_the_journal(project: Project) -> None:
     promote(project, 1)
     edit(
         project,
@@ -329,7 +342,8 @@ def test_other_versions_in_the_journal_model_move_nothing(project: Project) -> N
         "FROM model_versions WHERE name = 'mlx.journal.digits'",
     )
 
-    assert project.catalog.resolve("digits@production").number == 1
+    with pytest.raises(IntegrityError, match="event 99 cannot be read"):
+        project.catalog.resolve("digits@production")
 
 
 def test_a_version_whose_digest_was_swapped_is_not_what_was_promoted(project: Project) -> None:

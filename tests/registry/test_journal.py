@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlx_platform.registry.journal import Event, Journal, Kind, decode_event, fold, next_event
+from mlx_platform.core.errors import UsageError
+from mlx_platform.registry.journal import (
+    Event,
+    Journal,
+    Kind,
+    check_actor,
+    check_reason,
+    decode_event,
+    fold,
+    next_event,
+)
 
 START = datetime(2026, 3, 8, 6, 59, 58, 123456, tzinfo=UTC)
 
@@ -272,3 +282,12 @@ def test_whatever_writers_do_each_state_has_one_successor(steps: Sequence[Step])
     for length in range(len(registry.events)):
         # What counted once counts for ever, whatever comes after it.
         assert fold("digits", registry.events[:length]).events == journal.events[:length]
+
+
+@pytest.mark.parametrize("check", [check_reason, check_actor])
+@pytest.mark.parametrize("text", ["x" * 100_000, "\ud800", "ada \udcff"])
+def test_a_text_that_cannot_be_kept_is_refused(check: Callable[[str], None], text: str) -> None:
+    with pytest.raises(UsageError):
+        check(text)
+
+    check("Žofie 字 🚀")

@@ -1,5 +1,6 @@
 """Segments: private files, one writer each, whole lines or none."""
 
+import os
 import resource
 import stat
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from mlx_platform.traffic import seal
+from mlx_platform.traffic.log import read_log
 from mlx_platform.traffic.segment import (
     OpenSegment,
     Partition,
@@ -19,6 +22,7 @@ from mlx_platform.traffic.segment import (
     hour_of,
     make_private,
 )
+from mlx_platform.traffic.sink import Sink
 
 HOUR = datetime(2026, 3, 8, 12, tzinfo=UTC)
 
@@ -133,3 +137,31 @@ def test_files_that_are_no_segments_are_not_found(folder: Path, tmp_path: Path) 
     assert find_segments(folder) == [segment.path]
     assert find_segments(segment.path.parent) == [segment.path]
     segment.close()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+def test_what_is_no_plain_file_is_no_segment_whatever_its_name(
+    folder: Path, tmp_path: Path, record: Any, write_segment: Any, kind: str
+) -> None:
+    segment = write_segment([record(1)])
+    outside = tmp_path / "outside"
+    outside.write_bytes(segment.read_bytes())
+    strange = [segment.with_name("x-000001.parquet"), segment.with_name("x-000002.jsonl.open")]
+    for path in strange:
+        match kind:
+            case "pipe":
+                os.mkfifo(path)
+            case "folder":
+                path.mkdir()
+            case "link":
+                path.symlink_to(outside)
+
+    assert find_segments(folder) == [segment]
+    assert [each.seq for each in read_log(folder)[0]] == [1]
+    assert seal.recover(folder) == 1
+    assert not Sink(folder, owner="host-b2", disk_bytes=1 << 30, clock=lambda: HOUR).has_orphans()
+    assert sorted(path.name for path in segment.parent.iterdir()) == [
+        "host-b1-000001.parquet",
+        *(path.name for path in strange),
+    ]
+    assert outside.exists()

@@ -3,6 +3,7 @@ from projects import Project
 
 from mlx_platform.core.errors import NotFoundError, UsageError
 from mlx_platform.core.report import Table
+from mlx_platform.registry.version import Lineage
 from mlx_platform.workflows.listing import list_versions
 
 
@@ -52,3 +53,25 @@ def test_a_model_that_is_not_there_names_the_closest(project: Project) -> None:
         list_versions(project.context, "digit")
 
     assert "'digits'" in caught.value.hint
+
+
+def test_a_broken_journal_hides_no_model(project: Project) -> None:
+    project.catalog.register("letters", project.package(1), Lineage())
+    for name in ("digits", "letters"):
+        project.catalog.move(name, "production", 1, kind="promote", actor="ada")
+    project.catalog._backend.store.set_tags("mlx.journal.digits", 1, {"mlx.event": "x"})
+
+    result = list_versions(project.context)
+
+    broken, sound = result.data["models"]
+    assert (broken["name"], broken["aliases"], sound["aliases"]) == ("digits", {}, {"production": 1})
+    assert "broken" in broken["problem"]
+    assert sound["problem"] == ""
+    (warning,) = result.warnings
+    assert "journal of digits is broken" in warning
+    table = result.report.sections[0]
+    assert isinstance(table, Table)
+    assert [row[-1] for row in table.rows] == ["unknown", "production 1"]
+    held = list_versions(project.context, alias="production")
+    assert [model["name"] for model in held.data["models"]] == ["letters"]
+    assert held.warnings == result.warnings

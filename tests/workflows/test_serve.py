@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from mlx_platform.traffic.log import read_log
+from mlx_platform.workflows.serve import serve
 
 
 @pytest.fixture
@@ -76,3 +77,22 @@ def test_what_cannot_be_served_is_said_in_one_sentence(mlx, model_file, tmp_path
     outcome = mlx("serve", model_file, "--host", "203.0.113.7")
     assert outcome.code == 2
     assert "Cannot listen" in outcome.err
+
+
+def test_an_alias_that_mlflow_has_elsewhere_is_said_at_the_start_and_in_the_result(project, caplog):
+    project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+    project.catalog._backend.store.set_alias("digits", "production", 1)
+
+    ready = []
+    result = serve(
+        project.context,
+        "digits@production",
+        device="cpu",
+        port=0,
+        on_ready=lambda addresses: (ready.append(addresses), os.kill(os.getpid(), signal.SIGTERM)),
+    )
+
+    (warning,) = result.warnings
+    assert (result.data["version"], ready[0].version) == ("2", "2")
+    assert "digits@production is 1, the journal says 2" in warning
+    assert warning in caplog.messages

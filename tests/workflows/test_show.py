@@ -1,5 +1,7 @@
+import pytest
 from projects import Project, evidence_of
 
+from mlx_platform.core.errors import IntegrityError
 from mlx_platform.core.report import Table
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.show import show
@@ -41,3 +43,16 @@ def test_a_difference_to_mlflow_is_a_warning(project: Project) -> None:
     (warning,) = show(project.context, "digits/2").warnings
 
     assert "the journal counts" in warning
+
+
+def test_a_version_is_shown_by_its_number_though_the_journal_is_broken(project: Project) -> None:
+    project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+    project.catalog._backend.store.set_tags("mlx.journal.digits", 1, {"mlx.event": "x"})
+
+    result = show(project.context, "digits/2")
+
+    (warning,) = result.warnings
+    assert "journal of digits is broken" in warning
+    assert (result.exit_code, result.data["ref"], result.data["history"]) == (0, "digits/2", [])
+    with pytest.raises(IntegrityError):
+        show(project.context, "digits@production")

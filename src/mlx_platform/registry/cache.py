@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlx_platform.core.errors import IntegrityError, MlxError, UnavailableError
+from mlx_platform.core.errors import IntegrityError, MlxError, UnavailableError, UsageError
 from mlx_platform.core.text import printable
 
 if TYPE_CHECKING:
@@ -135,14 +135,33 @@ def folder_opener(root: Path) -> Opener:
 
 
 def copy_package(package: "Package", target: Path) -> None:
-    """Copy a package's files, and nothing else, into a folder that does not exist yet."""
+    """Copy a package's files, and nothing else, into a folder that does not exist yet.
+
+    The copy is made beside the folder and renamed when it is whole.
+
+    Raises:
+        UsageError: the folder cannot be written, or the disk is full; nothing is left of the copy.
+    """
     from mlx_platform.inference.package import MANIFEST
 
-    target.mkdir(parents=True)
-    for name in (*(file.path for file in package.manifest.files), MANIFEST):
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(package.root / name, path)
+    workspace: str | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        workspace = tempfile.mkdtemp(dir=target.parent, prefix=".mlx-new-")
+        copy = Path(workspace, "package")  # of the usual mode, while the workspace is private
+        for name in (*(file.path for file in package.manifest.files), MANIFEST):
+            path = copy / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(package.root / name, path)
+        copy.rename(target)
+    except OSError as error:
+        raise UsageError(
+            f"The package cannot be copied to {printable(str(target))}: {error.strerror}.",
+            hint="Name a folder that does not exist yet, where there is room for it.",
+        ) from error
+    finally:
+        if workspace:
+            shutil.rmtree(workspace, ignore_errors=True)
 
 
 def _open(entry: Path, digest: str) -> "Package":

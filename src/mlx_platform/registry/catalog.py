@@ -72,13 +72,20 @@ class Catalog:
     # Models and versions
 
     def models(self) -> tuple[ModelSummary, ...]:
-        """Every model that has a version, by name; the journal and what only MLflow may name are left out."""
+        """Every model that has a version, by name; the journal and what only MLflow may name are left out.
+
+        A model whose journal is broken is there as well, without aliases and with the problem.
+        """
         reader, found = self._backend.reader, []
         for name in filter(is_name, reader.names()):
-            holders = self._ledger.holders(name)
+            holders, problem = {}, ""
+            try:
+                holders = self._ledger.holders(name)
+            except IntegrityError as error:
+                problem = error.message
             newest = next((version_of(row, holders) for row in reader.rows(name, limit=1)), None)
             if newest:
-                found.append(ModelSummary(name, reader.count(name), newest, holders))
+                found.append(ModelSummary(name, reader.count(name), newest, holders, problem))
         return tuple(found)
 
     def left_out(self) -> tuple[str, ...]:
@@ -117,9 +124,9 @@ class Catalog:
         """Who holds which alias of a model."""
         return self._ledger.holders(check_name(name))
 
-    def differences(self, name: str) -> tuple[str, ...]:
-        """Where MLflow's aliases are not what the journal says, one sentence each."""
-        return self._ledger.differences(check_name(name))
+    def differences(self, name: str, alias: str | None = None) -> tuple[str, ...]:
+        """Where MLflow's aliases, or one of them, are not what the journal says, one sentence each."""
+        return self._ledger.differences(check_name(name), alias)
 
     def journal(self, name: str) -> Journal:
         """A model's journal, empty when nothing ever moved.

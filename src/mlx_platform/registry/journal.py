@@ -19,6 +19,7 @@ from mlx_platform.core.errors import UsageError
 
 EVENT_SCHEMA = "mlx.event/v1"
 REASON_CAP = 1000  # characters
+ACTOR_CAP = 200  # characters
 Kind = Literal["promote", "rollback"]
 
 
@@ -81,10 +82,27 @@ def check_reason(reason: str) -> None:
     """Refuse a reason that the journal does not keep.
 
     Raises:
-        UsageError: it is too long.
+        UsageError: it is too long, or no UTF-8.
     """
-    if len(reason) > REASON_CAP:
-        raise UsageError(f"The reason has more than {REASON_CAP:,} characters.")
+    _check_text("reason", reason, REASON_CAP)
+
+
+def check_actor(actor: str) -> None:
+    """Refuse the name of somebody who acts that the journal does not keep.
+
+    Raises:
+        UsageError: it is too long, or no UTF-8.
+    """
+    _check_text("actor", actor, ACTOR_CAP)
+
+
+def _check_text(what: str, text: str, cap: int) -> None:
+    if len(text) > cap:
+        raise UsageError(f"The {what} has more than {cap:,} characters.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"The {what} is no valid UTF-8 text.") from error
 
 
 def decode_event(number: int, text: str) -> Event | None:

@@ -45,9 +45,9 @@ class Ledger:
         events: list[Event] = []
         problems: list[str] = []
         for row in self._backend.reader.rows(JOURNAL_PREFIX + name):
-            if EVENT_TAG not in row.tags:
-                continue  # a version that somebody else put there; it moves nothing
-            event = decode_event(row.number, row.tags[EVENT_TAG])
+            # A row is written together with its event. Passing over one that has none would let whoever
+            # takes the newest event's tag away put the version before it live.
+            event = decode_event(row.number, row.tags.get(EVENT_TAG, ""))
             if event is None:
                 problems.append(f"event {row.number} cannot be read")
             else:
@@ -76,15 +76,16 @@ class Ledger:
                 found[alias] = number
         return dict(sorted(found.items()))
 
-    def differences(self, name: str) -> tuple[str, ...]:
-        """Where MLflow's aliases are not what the journal says, one sentence each."""
+    def differences(self, name: str, alias: str | None = None) -> tuple[str, ...]:
+        """Where MLflow's aliases, or one of them, are not what the journal says, one sentence each."""
         journal = self.journal(name)
         aliases = self._backend.reader.aliases(name)
         return tuple(
-            f"MLflow says that {name}@{alias} is {aliases.get(alias, 'nobody')}, "
-            f"the journal says {journal.holder(alias) or 'nobody'}; the journal counts."
-            for alias in journal.aliases()
-            if aliases.get(alias) != journal.holder(alias)
+            f"MLflow says that {name}@{held} is {aliases.get(held, 'nobody')}, "
+            f"the journal says {journal.holder(held) or 'nobody'}; the journal counts. "
+            "Somebody changed one of them outside of mlx."
+            for held in journal.aliases()
+            if alias in {None, held} and aliases.get(held) != journal.holder(held)
         )
 
     def move(

@@ -177,12 +177,16 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """A model with its number of versions, its newest version, and who holds its aliases."""
+    """A model with its number of versions, its newest version, and who holds its aliases.
+
+    `problem` says why the holders are not known, and is empty when they are.
+    """
 
     name: str
     versions: int
     newest: Version
     aliases: Mapping[str, int]
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

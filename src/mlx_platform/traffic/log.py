@@ -17,6 +17,7 @@ from mlx_platform.traffic.segment import (
     find_segments,
     folder_name,
     hour_of,
+    is_plain,
     stem_of,
 )
 
@@ -186,7 +187,7 @@ class _Reader:
         except FileNotFoundError:
             # Sealed, or deleted for its age, after the folders were listed.
             sealed = path.with_name(stem_of(path) + SEALED_SUFFIX)
-            if sealed != path and sealed.exists():
+            if sealed != path and is_plain(sealed):
                 yield from self._sealed(sealed)
 
     def _open(self, path: Path) -> Iterator[Record]:

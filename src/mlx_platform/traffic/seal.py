@@ -24,6 +24,7 @@ from mlx_platform.traffic.segment import (
     OPEN_SUFFIX,
     SEALED_SUFFIX,
     fsync_folder,
+    is_plain,
     stem_of,
     try_lock,
 )
@@ -166,7 +167,7 @@ def seal(path: Path) -> bool:
         OSError: the disk is full, read-only or failing; the open segment stays as it is.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -197,7 +198,8 @@ def _write_table(path: Path) -> None:
     temporary = target.with_name(target.name + ".tmp")
     losses = Losses()
     records = read_open(path, losses)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(temporary, flags, 0o600)
     with os.fdopen(handle, "wb") as file:
         with pq.ParquetWriter(file, table_schema(), compression="zstd", write_page_checksum=True) as writer:
             while group := list(islice(records, ROW_GROUP)):
@@ -221,7 +223,7 @@ def recover(folder: Path) -> int:
         OSError: one could not be sealed; the others still were.
     """
     sealed, failure = 0, None
-    for path in sorted(folder.rglob(f"*{OPEN_SUFFIX}")):
+    for path in sorted(filter(is_plain, folder.rglob(f"*{OPEN_SUFFIX}"))):
         try:
             sealed += seal(path)
         except OSError as error:

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,15 +86,26 @@ def stem_of(path: Path) -> str:
 
 
 def find_segments(folder: Path) -> list[Path]:
-    """Every open and sealed segment below a folder, oldest hour first; other files are none of ours."""
+    """Every open and sealed segment below a folder, oldest hour first; other files are none of ours.
+
+    Links, pipes and folders of such a name are none either: a writer makes plain files.
+    """
     found: list[tuple[datetime, str, Path]] = []
     root = folder.resolve()
     for suffix in (OPEN_SUFFIX, SEALED_SUFFIX):
         for path in root.rglob(f"*{suffix}"):
             hour = hour_of(path)
-            if hour is not None:
+            if hour is not None and is_plain(path):
                 found.append((hour, str(path), path))
     return [path for _, _, path in sorted(found)]
+
+
+def is_plain(path: Path) -> bool:
+    """Whether a path is a regular file, and no link to one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def fsync_folder(folder: Path) -> None:

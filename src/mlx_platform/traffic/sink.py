@@ -15,7 +15,14 @@ from pathlib import Path
 
 from mlx_platform.core.clock import Clock
 from mlx_platform.traffic.record import Record
-from mlx_platform.traffic.segment import OPEN_SUFFIX, OpenSegment, Partition, find_segments, try_lock
+from mlx_platform.traffic.segment import (
+    OPEN_SUFFIX,
+    OpenSegment,
+    Partition,
+    find_segments,
+    is_plain,
+    try_lock,
+)
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 SEGMENT_RECORDS = 200_000
@@ -175,7 +182,7 @@ class Sink:
 
     def has_orphans(self) -> bool:
         held = {segment.path for segment in self._open.values()}
-        return any(path not in held for path in self._folder.rglob(f"*{OPEN_SUFFIX}"))
+        return any(path not in held and is_plain(path) for path in self._folder.rglob(f"*{OPEN_SUFFIX}"))
 
     def close(self, deadline: float) -> None:
         """Sync, close and seal everything; `deadline` on the monotonic clock bounds the sealing."""
@@ -196,7 +203,7 @@ class Sink:
 def _delete(path: Path) -> bool:
     """Delete a segment unless its writer lives."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -9,6 +9,7 @@ from mlx_platform.core.clock import Clock, system_clock
 from mlx_platform.core.progress import Progress, Silent
 from mlx_platform.core.settings import Settings
 from mlx_platform.registry.catalog import Catalog
+from mlx_platform.registry.journal import check_actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,19 @@ class Context:
 def make_context(
     settings: Settings, *, progress: Progress | None = None, clock: Clock = system_clock
 ) -> Context:
-    """The context of one command, or of one notebook."""
+    """The context of one command, or of one notebook.
+
+    Raises:
+        UsageError: the actor's name cannot be kept.
+    """
+    actor = settings.actor or default_actor(os.environ)
+    check_actor(actor)
     return Context(
         settings=settings,
         catalog=Catalog(settings, clock),
         clock=clock,
         progress=progress or Silent(),
-        actor=settings.actor or default_actor(os.environ),
+        actor=actor,
     )
 
 

@@ -28,7 +28,8 @@ def list_versions(
 def _models(context: Context, alias: str | None, limit: int) -> Result:
     if alias is not None:
         check_alias(alias)
-    found = [model for model in context.catalog.models() if alias is None or alias in model.aliases]
+    known = context.catalog.models()
+    found = [model for model in known if alias is None or alias in model.aliases]
     shown = found[:limit]
     rows = tuple(
         (
@@ -36,7 +37,9 @@ def _models(context: Context, alias: str | None, limit: int) -> Result:
             str(model.versions),
             model.newest.ref,
             both_zones(model.newest.created),
-            ", ".join(f"{held} {number}" for held, number in model.aliases.items()),
+            "unknown"
+            if model.problem
+            else ", ".join(f"{held} {number}" for held, number in model.aliases.items()),
         )
         for model in shown
     )
@@ -52,6 +55,7 @@ def _models(context: Context, alias: str | None, limit: int) -> Result:
                     "versions": model.versions,
                     "newest": model.newest.document(),
                     "aliases": dict(model.aliases),
+                    "problem": model.problem,
                 }
                 for model in shown
             ],
@@ -63,7 +67,10 @@ def _models(context: Context, alias: str | None, limit: int) -> Result:
             sections=(table,) if rows else (),
             next_steps=steps,
         ),
-        warnings=_left_out(context.catalog.left_out()),
+        warnings=(
+            *(f"{model.problem} Who holds its aliases is not known." for model in known if model.problem),
+            *_left_out(context.catalog.left_out()),
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """`mlx serve`: one version over HTTP, until somebody stops it."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,12 +9,14 @@ from mlx_platform.core.report import Fact, Report, Result, Table
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.text import plural
 from mlx_platform.workflows.context import Context
-from mlx_platform.workflows.subject import Subject, open_model, open_subject
+from mlx_platform.workflows.subject import Subject, alias_warnings, open_model, open_subject
 
 if TYPE_CHECKING:
     from mlx_platform.serving.metrics import Metrics
     from mlx_platform.serving.server import OnReady
     from mlx_platform.traffic.writer import TrafficWriter
+
+_logger = logging.getLogger(__name__)
 
 
 def serve(
@@ -48,10 +51,13 @@ def serve(
 
     settings = _settings(context, host=host, port=port, admin_port=admin_port, traffic=traffic)
     with open_subject(context, ref) as subject:
+        warnings = alias_warnings(context, ref)
+        for warning in warnings:
+            _logger.warning(warning)  # now, not only in the result of a server that runs for weeks
         model = open_model(context, subject, device=device, threads=settings.intra_op_threads)
         writer = _writer(context, settings, subject)
         metrics = run(model, settings, writer, on_ready=on_ready)
-        return _result(subject, metrics, writer)
+        return _result(subject, metrics, writer, warnings)
 
 
 def _settings(context: Context, **overrides: Any) -> ServingSettings:
@@ -81,7 +87,9 @@ def _writer(context: Context, settings: ServingSettings, subject: Subject) -> "T
     )
 
 
-def _result(subject: Subject, metrics: "Metrics", writer: "TrafficWriter | None") -> Result:
+def _result(
+    subject: Subject, metrics: "Metrics", writer: "TrafficWriter | None", warnings: tuple[str, ...]
+) -> Result:
     requests = metrics.requests_by_status()
     log = _log_counts(writer)
     total = sum(requests.values())
@@ -90,9 +98,8 @@ def _result(subject: Subject, metrics: "Metrics", writer: "TrafficWriter | None"
         tables.append(Table("Requests", ("status", "requests"), _rows(requests), numeric=(1,)))
     if log:
         tables.append(Table("Traffic log", ("records", "count"), _rows(log), numeric=(1,)))
-    warnings = (
-        () if not log or log["lost"] == 0 else (f"{plural(log['lost'], 'record')} did not get logged.",)
-    )
+    if log and log["lost"]:
+        warnings = (*warnings, f"{plural(log['lost'], 'record')} did not get logged.")
     return Result(
         command="serve",
         data={

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
+from mlx_platform.core.errors import IntegrityError
 from mlx_platform.core.report import Fact, Report, Result, Section, Table
 from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.registry.journal import Event
 from mlx_platform.registry.policy import producing_command
 from mlx_platform.registry.version import INPUTS, OUTPUTS, TASK, EvidenceSummary, Version, evidence_of
 from mlx_platform.workflows.context import Context
@@ -20,11 +22,7 @@ def show(context: Context, ref: str) -> Result:
     """
     version = context.catalog.resolve(ref)
     evidence = evidence_of(version)
-    moves = tuple(
-        event
-        for event in context.catalog.history(version.name)
-        if version.number in {event.from_version, event.to_version}
-    )
+    moves, warnings = _moves(context, version)
     signature = {
         "task": version.tags.get(TASK, ""),
         "inputs": version.tags.get(INPUTS, ""),
@@ -56,8 +54,21 @@ def show(context: Context, ref: str) -> Result:
             sections=tuple(sections),
             next_steps=_next_steps(version, evidence),
         ),
-        warnings=context.catalog.differences(version.name),
+        warnings=warnings,
     )
+
+
+def _moves(context: Context, version: Version) -> tuple[tuple[Event, ...], tuple[str, ...]]:
+    """The moves that a version took part in, and what to warn of."""
+    try:
+        events = context.catalog.history(version.name)
+        warnings = context.catalog.differences(version.name)
+    except IntegrityError as error:
+        # A version that is named by its number is shown although its aliases cannot be believed.
+        return (), (f"{error.message} Its aliases and moves are not shown.",)
+    return tuple(
+        event for event in events if version.number in {event.from_version, event.to_version}
+    ), warnings
 
 
 def _evidence_table(found: Iterable[EvidenceSummary]) -> Table:

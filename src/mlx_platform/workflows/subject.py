@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import NotFoundError
-from mlx_platform.registry.ref import PathRef, parse_ref
+from mlx_platform.registry.ref import AliasRef, PathRef, parse_ref
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 
@@ -78,6 +78,12 @@ def _package(path: Path, out: Path) -> "Package":
     if (path / MANIFEST).is_file():
         return open_package(path)
     return build_package(path, out, BuildOptions()).package
+
+
+def alias_warnings(context: Context, text: str) -> tuple[str, ...]:
+    """What to say of a reference that goes by an alias: that MLflow's own alias is elsewhere."""
+    ref = parse_ref(text)
+    return context.catalog.differences(ref.name, ref.alias) if isinstance(ref, AliasRef) else ()
 
 
 def open_model(context: Context, subject: Subject, *, device: str = "auto", threads: int = 0) -> "Model":
