@@ -124,6 +124,47 @@ def test_external_data_outside_the_folder_is_refused(untouched: Place, tmp_path:
         sentence(outcome)
 
 
+def test_a_pipe_is_no_model_and_does_not_hang(untouched: Place, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.onnx")
+    outcome = untouched.run("register", "digits", tmp_path / "model.onnx")
+
+    assert outcome.code == 2
+    assert "no regular file" in sentence(outcome)
+
+
+def test_an_output_as_wide_as_memory_is_refused(untouched: Place, tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    wide = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2**40]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", wide[:1], wide[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, tmp_path / "wide.onnx")
+    outcome = untouched.run("register", "digits", tmp_path / "wide.onnx")
+
+    assert outcome.code == 2
+    assert "classes" in sentence(outcome)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("null.jsonl", b"null\n"),
+        ("mixed.jsonl", b'{"a": 1}\n[1, 2]\n'),
+        ("latin.csv", "hé,label\n1,2\n".encode("latin-1")),
+        ("text.parquet", b"no parquet"),
+    ],
+)
+def test_a_data_file_that_is_not_what_its_name_says_is_a_sentence(
+    untouched: Place, tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    outcome = untouched.run("eval", "digits/2", "--data", tmp_path / name)
+
+    assert outcome.code == 2
+    assert name in sentence(outcome)
+
+
 def test_a_label_column_that_does_not_exist_is_named_with_the_columns_there_are(untouched: Place) -> None:
     outcome = untouched.run("eval", "digits/2", "--data", "data/test.parquet", "--label", "lable")
 

@@ -34,7 +34,18 @@ def test_ages_and_zoned_times_are_read(text: str, expected: datetime) -> None:
     assert parse_time(text, now=NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01T00:00:00Z", "5y", "99999999999999d"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yesterday",
+        "",
+        "2026-13-01T00:00:00Z",
+        "5y",
+        "99999999999999d",
+        "9999-12-31T23:59:59-23:59",
+        "0001-01-01T00:00:00+23:59",
+    ],
+)
 def test_what_is_no_time_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(UsageError):
         parse_time(text, now=NOW)

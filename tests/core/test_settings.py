@@ -71,6 +71,7 @@ def test_mlflow_variables_are_a_default_that_the_file_overrides(tmp_path: Path) 
         ("[serving]\nport = 70000", "serving.port = 70000 is not possible", ""),
         ("[serving]\nport = 'x'", "serving.port = 'x' is not possible", ""),
         ("not toml", "no valid TOML", ""),
+        ("a = " + "9" * 5000, "no valid TOML", ""),
         ("folder = '/'", "unknown key 'folder'", ""),
         ("a = " + "[" * 30 + "]" * 30, "nested deeper", ""),
     ],

@@ -54,6 +54,7 @@ def test_images_as_bytes_survive_json() -> None:
     "encoded",
     [
         {"datatype": "FP32", "shape": [3], "data": [1.0, 2.0]},
+        {"datatype": "BYTES", "shape": [2**50], "data": ["a"]},
         {"datatype": "FP99", "shape": [1], "data": [1.0]},
         {"datatype": "INT8", "shape": [1], "data": [300]},
         {"datatype": "FP32", "shape": [1], "base64": "!"},

@@ -88,11 +88,11 @@ def test_too_few_rows_leave_a_drop_open_and_say_how_many_would_decide(context, r
     assert "would probably decide" in result.report.checks[0].message
 
 
-def test_production_compared_with_itself_has_no_flips_and_passes_on_few_rows(context, rows):
+def test_production_compared_with_itself_decides_nothing(context, rows):
     result = evaluate(context, "colours@production", data=rows(60))
 
     comparison = result.data["comparison"]
-    assert result.verdict is Verdict.PASS
+    assert result.verdict is Verdict.UNDECIDED
     assert (comparison["identical"], comparison["won"], comparison["lost"]) == (True, 0, 0)
 
 
@@ -137,6 +137,19 @@ def test_the_gates_of_the_settings_count_and_those_of_flags_come_on_top(registry
 
     assert _verdicts(from_settings) == {"accuracy >= 0.1": "pass"}
     assert _verdicts(from_flag) == {"accuracy >= 0.1": "pass", "accuracy >= 0.2": "pass"}
+
+
+def test_a_weaker_gate_file_does_not_take_the_projects_gates_away(registry, rows, tmp_path):
+    (tmp_path / "gates.toml").write_text('version = 1\n[[gates]]\nmetric = "accuracy"\nmin = 1.0\n')
+    (tmp_path / "weak.toml").write_text('version = 1\n[[gates]]\nmetric = "accuracy"\nmin = 0.01\n')
+    settings = registry.model_copy(
+        update={"evaluation": EvaluationSettings(gates=str(tmp_path / "gates.toml"))}
+    )
+
+    result = evaluate(make_context(settings), "colours/1", data=rows(), gates=tmp_path / "weak.toml")
+
+    assert _verdicts(result) == {"accuracy >= 1.0": "fail", "accuracy >= 0.01": "pass"}
+    assert result.verdict is Verdict.FAIL
 
 
 GATES = """

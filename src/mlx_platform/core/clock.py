@@ -46,7 +46,10 @@ def parse_time(text: str, *, now: datetime) -> datetime:
         ) from error
     if moment.tzinfo is None:
         raise UsageError(f"The time {text!r} has no zone.", hint=f"Write {text}Z for UTC, or {text}+01:00.")
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise UsageError(f"The time {text!r} lies outside of the calendar.") from error
 
 
 class Stopwatch:

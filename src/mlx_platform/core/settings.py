@@ -178,7 +178,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"The settings file {path} is larger than {FILE_CAP // 1024} KiB.")
     try:
         values = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no valid TOML: {error}.") from error
     if "folder" in values:
         raise UsageError(f"{path}: unknown key 'folder'.")

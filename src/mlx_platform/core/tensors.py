@@ -4,7 +4,6 @@ https://github.com/kserve/open-inference-protocol `specification/protocol/infere
 """
 
 import base64
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -140,11 +139,9 @@ def decode_array(encoded: Mapping[str, Any]) -> Array:
             array[:] = [base64.b64decode(cell, validate=True) for cell in encoded["base64_each"]]
             return array.reshape(shape)
         if dtype.kind == "O":
-            array = np.empty(math.prod(shape), dtype=object)
-            array[:] = encoded["data"]
-            return array.reshape(shape)
+            return text_column(list(encoded["data"])).reshape(shape)
         return np.asarray(encoded["data"], dtype=dtype).reshape(shape)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
         raise UsageError(f"A tensor cannot be read: {error}.") from error
 
 

@@ -2,8 +2,11 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 SHOWN_TEXT = 1024  # characters of a foreign string that anything displays
+_MOST_COMPARED = 2000
+_LONGEST_COMPARED = 128
 
 
 def printable(text: str, limit: int = SHOWN_TEXT) -> str:
@@ -27,8 +30,9 @@ def listed(names: Sequence[str], most: int = 30, *, width: int = 80) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown word: the closest known one, else the list of them."""
-    words = sorted(known)
-    close = difflib.get_close_matches(word, words, n=1)
+    # Both may come from a request: comparing a megabyte with a million words takes minutes.
+    words = sorted(islice(known, _MOST_COMPARED))
+    close = difflib.get_close_matches(word[:_LONGEST_COMPARED], words, n=1)
     if close:
         return f"Did you mean {close[0]!r}?"
     return f"Known: {listed(words)}." if words else ""

@@ -43,7 +43,7 @@ def _load(text: str, path: Path) -> Any:
         )
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no valid TOML: {error}.") from error
 
 

@@ -325,7 +325,7 @@ def _parse_dataset(value: Any, source: str) -> DatasetRules:
 
 def _whole(table: Mapping[str, Any], key: str, where: str) -> int:
     value = table.get(key, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise UsageError(f"{where}: {key} is a whole number from 0, not {printable(repr(value), 40)}.")
     return value
 

@@ -14,6 +14,7 @@ from mlx_platform.evaluation.metrics import METRICS
 
 WARN_ONLY = "level = warn: it never decides"
 NO_BASELINE = "there is no baseline to compare with"
+ITSELF = "the baseline is this very package: there is nothing to compare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +99,16 @@ def _judge(
     return judged
 
 
-def _without_baseline(gate: Gate, defaults: Defaults) -> Judged:
+def _without_baseline(gate: Gate, defaults: Defaults, reason: str = NO_BASELINE) -> Judged:
     verdict = Verdict.ERROR if defaults.on_missing == "error" else Verdict.UNDECIDED
     check = Check(
         name=gate.metric,
         verdict=verdict,
         measured="",
         threshold=gate.bound,
-        message=NO_BASELINE,
+        message=reason,
         group="gates",
-        skipped=NO_BASELINE if defaults.on_missing == "skip" else "",
+        skipped=reason if defaults.on_missing == "skip" else "",
     )
     limit = finite(gate.threshold) if gate.limit in ("min", "max") else None
     return Judged(gate, check, {"measured": None, "threshold": limit, "lower": None, "upper": None})
@@ -135,6 +136,8 @@ def _absolute(gate: Gate, measurement: Measurement | None) -> Judged:
 def _paired(gate: Gate, comparison: Comparison | None, defaults: Defaults) -> Judged:
     if comparison is None:
         raise ValueError("a paired gate without a comparison")
+    if comparison.identical:
+        return _without_baseline(gate, replace(defaults, on_missing="skip"), ITSELF)
     difference = comparison.differences[gate.metric]
     margin = gate.margin or Margin(0.0)
     superiority = gate.limit == "superiority"

@@ -80,7 +80,10 @@ def read_dataset(path: Path) -> Dataset:
         raise NotFoundError(f"There is no data file {path}.")
     if not path.stat().st_size:
         raise UndecidedError(f"{path} is empty.")
-    columns = _columns(_table(path), path)
+    try:
+        columns = _columns(_table(path), path)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text.", hint="Save it as UTF-8.") from error
     if not columns:
         raise UsageError(f"{path} has no columns.")
     dataset = Dataset(columns, path, sha256_of(path))
@@ -126,6 +129,14 @@ def _csv(path: Path) -> Any:
 def _jsonl(path: Path) -> Any:
     from pyarrow import json
 
+    # The reader ends the process when a line is valid JSON but no object.
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            start = line.lstrip()[:1]
+            if start not in (b"", b"{"):
+                raise UsageError(
+                    f"{path}: line {number} is no JSON object.", hint="Write one object per line."
+                )
     return json.read_json(path)
 
 

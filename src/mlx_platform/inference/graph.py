@@ -194,6 +194,9 @@ def _is_probability(graph: Any, answer: str) -> bool:
     return attributes.get("post_transform") in {b"SOFTMAX", b"LOGISTIC"} or attributes.get("norm") == b"L1"
 
 
+_MOST_CLASSES = 1_000_000
+
+
 def _labels(graph: Any, outputs: tuple[TensorSpec, ...], answer: str) -> tuple[str, ...]:
     """Class names: a classifier's attribute, or the constant that the label output is picked from."""
     from onnx import numpy_helper
@@ -217,4 +220,8 @@ def _labels(graph: Any, outputs: tuple[TensorSpec, ...], answer: str) -> tuple[s
                 return tuple(
                     cell.decode(errors="replace") if isinstance(cell, bytes) else str(cell) for cell in cells
                 )
+    if width and width > _MOST_CLASSES:
+        raise UsageError(
+            f"The output {printable(answer, 80)!r} has {width:,} classes, more than {_MOST_CLASSES:,}."
+        )
     return tuple(str(index) for index in range(width)) if width else ()

@@ -48,6 +48,8 @@ def source_kind(path: Path) -> Literal["onnx", "skops"]:
         UsageError: a pickle in any wrapping, or nothing that can be registered.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UsageError(f"{printable(str(path))} is no regular file.")
         with path.open("rb") as file:
             head = file.read(16)
     except OSError as error:

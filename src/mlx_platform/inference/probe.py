@@ -75,9 +75,10 @@ def probe(
     try:
         report = json.loads(done.stdout)
     except json.JSONDecodeError as error:
-        text = printable(done.stderr.decode(errors="replace").strip()[-300:])
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        last = f": {printable(lines[-1], 200)}" if lines else ""
         raise UsageError(
-            f"The model ended the process that loaded it (status {done.returncode}). {text}".strip(),
+            f"The model ended the process that loaded it (status {done.returncode}){last}.",
             hint=f"It had {limit / 1024**3:.1f} GiB of address space.",
         ) from error
     if "refused" in report:

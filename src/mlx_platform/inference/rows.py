@@ -87,14 +87,15 @@ def _from_objects(rows: list[dict[str, Any]], names: tuple[str, ...], kinds: Kin
 
 
 def _wrong_columns(row: Mapping[str, Any], names: Sequence[str], index: int) -> UsageError:
-    unknown = [name for name in row if name not in set(names)]
-    if unknown:
+    known = set(names)
+    unknown = next((name for name in row if name not in known), None)
+    if unknown is not None:
         return UsageError(
-            f"Row {index} has a column {printable(unknown[0], 80)!r} that the model does not take.",
-            hint=did_you_mean(unknown[0], names),
+            f"Row {index} has a column {printable(unknown, 80)!r} that the model does not take.",
+            hint=did_you_mean(unknown, names),
         )
-    missing = [name for name in names if name not in row]
-    return UsageError(f"Row {index} has no column {missing[0]!r}.", hint=did_you_mean(missing[0], row))
+    missing = next(name for name in names if name not in row)
+    return UsageError(f"Row {index} has no column {missing!r}.", hint=did_you_mean(missing, row))
 
 
 def _number_columns(names: tuple[str, ...], cells: list[Sequence[Any]]) -> dict[str, Array]:

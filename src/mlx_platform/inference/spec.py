@@ -138,7 +138,7 @@ def parse_spec(text: str, source: str) -> ModelSpec:
         raise UsageError(f"{source} has {len(text):,} characters, more than {SPEC_CAP:,}.")
     try:
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{source} is no TOML: {printable(str(error), 200)}.") from error
     reader = _Reader(source)
     try:
@@ -202,7 +202,7 @@ class _Reader:
         name, datatype, shape = table.get("name"), table.get("datatype"), table.get("shape")
         if not isinstance(name, str) or not name:
             raise UsageError(f"{self.source}: each of {key} needs a name.")
-        if datatype not in NUMPY_TYPES:
+        if not isinstance(datatype, str) or datatype not in NUMPY_TYPES:
             raise UsageError(
                 f"{self.source}: {key} {printable(name, 80)!r} has no known datatype.",
                 hint=did_you_mean(str(datatype), NUMPY_TYPES),

@@ -79,19 +79,21 @@ def evaluate(
         other = _open_baseline(context, stack, subject, against, asked.baseline)
         findings = _find(context, subject, other, rows, asked)
     evidence = evidence_of(findings, context.clock)
-    if subject.version and findings.measured:
-        context.catalog.record(subject.version, evidence)
-    result = result_of(findings, evidence.id if subject.version and findings.measured else None)
+    recorded = subject.version is not None and findings.measured
+    result = result_of(findings, evidence.id if recorded else None)
+    # Reports first: a registry that cannot be written must not take what was measured with it.
     write_reports(result, report=report, junit=junit)
+    if subject.version is not None and recorded:
+        context.catalog.record(subject.version, evidence)
     return result
 
 
 def _asked(context: Context, gates: Path | None, expressions: tuple[str, ...]) -> GateFile:
     named = context.settings.evaluation.gates
-    # One-off expressions come on top: they must not take the project's own gates away.
-    path = gates or (context.settings.path(named) if named else None)
-    asked = read_gates(path) if path else GateFile()
-    together = (*asked.gates, *map(parse_expression, expressions))
+    own = read_gates(context.settings.path(named)) if named else GateFile()
+    asked = read_gates(gates) if gates else own
+    # Flags come on top: a weaker file or expression must not take the project's own gates away.
+    together = tuple(dict.fromkeys((*own.gates, *asked.gates, *map(parse_expression, expressions))))
     check_contradictions(together, asked.source or "The gates")
     return replace(asked, gates=together)
 
