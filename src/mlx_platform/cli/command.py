@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlx_platform.cli.output import Output
-from mlx_platform.core.report import Result
 
 if TYPE_CHECKING:
+    from mlx_platform.core.report import Result
     from mlx_platform.workflows.context import Context
 
 _PANEL = "Options of every command"
@@ -73,13 +73,13 @@ class Run:
 
 def command(
     app: typer.Typer, name: str, *, examples: tuple[str, ...]
-) -> Callable[[Callable[..., Result]], Callable[..., int]]:
+) -> Callable[[Callable[..., "Result"]], Callable[..., int]]:
     """Register a function of `(run: Run, ...)` as the command `name`.
 
     The function's docstring becomes the help, its result is rendered, and the result's exit code returned.
     """
 
-    def register(function: Callable[..., Result]) -> Callable[..., int]:
+    def register(function: Callable[..., "Result"]) -> Callable[..., int]:
         own = list(inspect.signature(function).parameters.values())[1:]
         shared = [
             parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)

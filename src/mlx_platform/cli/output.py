@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mlx_platform.core.errors import MlxError
 from mlx_platform.core.progress import Advance, Progress, Silent
-from mlx_platform.core.report import SCHEMA, Result
 from mlx_platform.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from mlx_platform.core.report import Result
 
 _WIDE = 10_000  # columns when nobody watches: a table cell is never broken for a script
 
@@ -31,7 +32,7 @@ class Output:
     def wants_json(self) -> bool:
         return self._json
 
-    def render(self, result: Result) -> None:
+    def render(self, result: "Result") -> None:
         """Print a command's result; a sentence on stderr where its document was printed before."""
         for warning in result.warnings:
             self.notice(f"warning: {warning}")
@@ -119,6 +120,8 @@ def _finite(value: Any) -> Any:
 
 def error_document(error: MlxError, command: str) -> dict[str, Any]:
     """The JSON document of a command that ended with an error."""
+    from mlx_platform.core.report import SCHEMA
+
     return {
         "schema": SCHEMA,
         "command": command,

@@ -1,7 +1,7 @@
 """Commands that give a verdict: eval, quantize, drift, consistency."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,9 @@ from mlx_platform.cli.options import (
     TrafficOption,
     UntilOption,
 )
-from mlx_platform.core.report import Result
+
+if TYPE_CHECKING:
+    from mlx_platform.core.report import Result
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -49,7 +51,7 @@ def add_commands(app: typer.Typer) -> None:
         label: LabelOption = None,
         report: ReportOption = None,
         junit: JunitOption = None,
-    ) -> Result:
+    ) -> "Result":
         """Measure a version on labelled rows, compare it with production, and judge its gates."""
         from mlx_platform.workflows.evaluate import evaluate as workflow
 
@@ -102,7 +104,7 @@ def add_commands(app: typer.Typer) -> None:
         ] = None,
         report: ReportOption = None,
         junit: JunitOption = None,
-    ) -> Result:
+    ) -> "Result":
         """Quantize to static INT8, and register the result only if its accuracy holds."""
         from mlx_platform.workflows.quantize import quantize as workflow
 
@@ -144,7 +146,7 @@ def add_commands(app: typer.Typer) -> None:
         ] = "drift",
         report: ReportOption = None,
         junit: JunitOption = None,
-    ) -> Result:
+    ) -> "Result":
         """Compare logged traffic with the baseline: PSI and KL per feature, with verdicts."""
         from mlx_platform.workflows.drift import measure_drift
 
@@ -179,7 +181,7 @@ def add_commands(app: typer.Typer) -> None:
         ] = None,
         report: ReportOption = None,
         junit: JunitOption = None,
-    ) -> Result:
+    ) -> "Result":
         """Replay logged requests through the same version: do online and offline agree?"""
         from mlx_platform.workflows.consistency import check_consistency
 

@@ -1,20 +1,22 @@
 """Commands about versions: init, register, list, show, resolve, pull."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mlx_platform.cli.command import Run, command
 from mlx_platform.cli.options import NameArgument, RegisteredArgument, numbers, pairs
-from mlx_platform.core.report import Result
+
+if TYPE_CHECKING:
+    from mlx_platform.core.report import Result
 
 
 def add_commands(app: typer.Typer) -> None:
     """Add this module's commands to the application."""
 
     @command(app, "init", examples=("mlx init", "mlx init --registry sqlite:////srv/models/mlx.db"))
-    def init(run: Run) -> Result:
+    def init(run: Run) -> "Result":
         """Write mlx.toml and create the registry."""
         from mlx_platform.workflows.init import initialize
 
@@ -63,7 +65,7 @@ def add_commands(app: typer.Typer) -> None:
         if_exists: Annotated[
             str, typer.Option("--if-exists", metavar="reuse|fail", help="When the same content is there.")
         ] = "reuse",
-    ) -> Result:
+    ) -> "Result":
         """Seal a model into a package and register it as a new version."""
         from mlx_platform.workflows.register import register as workflow
 
@@ -92,21 +94,21 @@ def add_commands(app: typer.Typer) -> None:
         limit: Annotated[
             int, typer.Option("--limit", metavar="N", min=1, help="Newest first, at most N.")
         ] = 20,
-    ) -> Result:
+    ) -> "Result":
         """List models, or a model's versions."""
         from mlx_platform.workflows.listing import list_versions
 
         return list_versions(run.context, name, alias=alias, limit=limit)
 
     @command(app, "show", examples=("mlx show digits@production", "mlx show digits/3 --json"))
-    def show(run: Run, ref: RegisteredArgument) -> Result:
+    def show(run: Run, ref: RegisteredArgument) -> "Result":
         """Show everything about a version: lineage, signature, evidence, history."""
         from mlx_platform.workflows.show import show as workflow
 
         return workflow(run.context, ref)
 
     @command(app, "resolve", examples=("mlx resolve digits@production", "mlx resolve digits@production~1 -q"))
-    def resolve(run: Run, ref: RegisteredArgument) -> Result:
+    def resolve(run: Run, ref: RegisteredArgument) -> "Result":
         """Say which version a reference means."""
         from mlx_platform.workflows.resolve import resolve as workflow
 
@@ -119,7 +121,7 @@ def add_commands(app: typer.Typer) -> None:
         output: Annotated[
             Path | None, typer.Option("--output", "-o", metavar="DIR", help="Copy the package here.")
         ] = None,
-    ) -> Result:
+    ) -> "Result":
         """Fetch a version's package into the local cache and verify every digest."""
         from mlx_platform.workflows.pull import pull as workflow
 

@@ -1,12 +1,14 @@
 """Commands that move aliases and tell how they moved: promote, rollback, history."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mlx_platform.cli.command import Run, command
 from mlx_platform.cli.options import NameArgument, ReasonOption, RegisteredArgument
-from mlx_platform.core.report import Result
+
+if TYPE_CHECKING:
+    from mlx_platform.core.report import Result
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -36,7 +38,7 @@ def add_commands(app: typer.Typer) -> None:
             list[str] | None,
             typer.Option("--override", metavar="GATE", help="Let a gate pass by hand; needs --reason."),
         ] = None,
-    ) -> Result:
+    ) -> "Result":
         """Move an alias to a version once the evidence it needs is there."""
         from mlx_platform.workflows.promote import promote as workflow
 
@@ -54,7 +56,7 @@ def add_commands(app: typer.Typer) -> None:
             str | None, typer.Option("--to", metavar="V", help="Version; by default the holder before.")
         ] = None,
         reason: ReasonOption = "",
-    ) -> Result:
+    ) -> "Result":
         """Put production back to the version before, at once and without gates."""
         from mlx_platform.workflows.rollback import rollback as workflow
 
@@ -72,7 +74,7 @@ def add_commands(app: typer.Typer) -> None:
         at: Annotated[
             str | None, typer.Option("--at", metavar="TIME", help="What was live at this time.")
         ] = None,
-    ) -> Result:
+    ) -> "Result":
         """Tell who moved what, when, from where, why, and on which evidence."""
         from mlx_platform.workflows.history import history as workflow
 

@@ -8,9 +8,9 @@ import typer
 
 from mlx_platform.cli.command import Run, command
 from mlx_platform.cli.options import DeviceOption, RefArgument
-from mlx_platform.core.report import Report, Result
 
 if TYPE_CHECKING:
+    from mlx_platform.core.report import Result
     from mlx_platform.serving.server import Addresses
 
 
@@ -44,7 +44,7 @@ def add_commands(app: typer.Typer) -> None:
         traffic: Annotated[
             Path | None, typer.Option("--traffic", metavar="DIR", help="Log requests and answers here.")
         ] = None,
-    ) -> Result:
+    ) -> "Result":
         """Serve exactly this version over HTTP until SIGTERM or Ctrl-C."""
         from mlx_platform.workflows.serve import serve as workflow
 
@@ -65,7 +65,7 @@ def add_commands(app: typer.Typer) -> None:
         output: Annotated[
             Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for everything it makes.")
         ] = Path("mlx-demo"),
-    ) -> Result:
+    ) -> "Result":
         """Take real data through the whole loop: train, register, gate, quantize, serve, watch, roll back."""
         from mlx_platform.workflows.demo.run import demo as workflow
 
@@ -73,6 +73,8 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def _announce(run: Run, addresses: "Addresses") -> None:
+    from mlx_platform.core.report import Report, Result
+
     facts = {
         "url": addresses.url,
         "admin_url": addresses.admin_url,
