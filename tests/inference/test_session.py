@@ -200,3 +200,64 @@ def test_telemetry_is_off_before_the_runtime_is_imported(matmul_onnx):
     )
 
     assert done.stdout == "1\n"
+
+
+class _FakeSession:
+    """What ONNX Runtime would report on another machine, around a real session on this one."""
+
+    comes_up = "CUDAExecutionProvider"
+    asked: list[object] = []  # noqa: RUF012 - one list for the test that reads it
+
+    def __init__(self, path, options, providers):
+        self._real = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.asked[:] = providers
+
+    def get_providers(self):
+        return [self.comes_up, "CPUExecutionProvider"]
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+
+@pytest.fixture
+def another_machine(monkeypatch):
+    """ONNX Runtime as it looks with the GPU build: CUDA is offered, and comes up or not."""
+
+    def simulate(comes_up):
+        class Simulated:
+            InferenceSession = type("Session", (_FakeSession,), {"comes_up": comes_up})
+
+            @staticmethod
+            def get_available_providers():
+                return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+            def __getattr__(self, name):
+                return getattr(onnxruntime, name)
+
+        monkeypatch.setattr("mlx_platform.inference.session.runtime", Simulated)
+
+    return simulate
+
+
+def test_auto_takes_cuda_first_where_it_is_offered(another_machine, matmul_onnx):
+    another_machine("CUDAExecutionProvider")
+    session = open_session(matmul_onnx)
+
+    assert (session.device, session.providers[0]) == ("cuda", "CUDAExecutionProvider")
+    assert [name if isinstance(name, str) else name[0] for name in _FakeSession.asked] == [
+        "CUDAExecutionProvider",
+        "CPUExecutionProvider",
+    ]
+
+
+def test_auto_says_cpu_where_cuda_is_offered_and_does_not_come_up(another_machine, matmul_onnx):
+    another_machine("CPUExecutionProvider")
+
+    assert open_session(matmul_onnx).device == "cpu"
+
+
+def test_cuda_that_was_asked_for_never_becomes_the_cpu_silently(another_machine, matmul_onnx):
+    another_machine("CPUExecutionProvider")
+
+    with pytest.raises(UnavailableError, match="was asked for, but CPUExecutionProvider came up"):
+        open_session(matmul_onnx, device="cuda")
