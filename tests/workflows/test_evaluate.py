@@ -139,6 +139,23 @@ def test_the_gates_of_the_settings_count_and_those_of_flags_come_on_top(registry
     assert _verdicts(from_flag) == {"accuracy >= 0.1": "pass", "accuracy >= 0.2": "pass"}
 
 
+def test_a_weaker_gate_file_does_not_judge_the_projects_gates_by_easier_rules(registry, rows, tmp_path):
+    drop = '[[gates]]\nmetric = "accuracy"\nmax_drop = "1pp"\n'
+    least = '[[gates]]\nmetric = "accuracy"\nmin = 0.01\n'
+    (tmp_path / "gates.toml").write_text(f'version = 1\nbaseline = "missing"\n{drop}')
+    (tmp_path / "weak.toml").write_text(
+        f'version = 1\nbaseline = "none"\n[defaults]\non_missing = "skip"\n{least}'
+    )
+    settings = registry.model_copy(
+        update={"evaluation": EvaluationSettings(gates=str(tmp_path / "gates.toml"))}
+    )
+
+    result = evaluate(make_context(settings), "colours/1", data=rows(), gates=tmp_path / "weak.toml")
+
+    assert _verdicts(result) == {"accuracy max_drop 1pp": "undecided", "accuracy >= 0.01": "pass"}
+    assert result.verdict is Verdict.UNDECIDED
+
+
 def test_a_weaker_gate_file_does_not_take_the_projects_gates_away(registry, rows, tmp_path):
     (tmp_path / "gates.toml").write_text('version = 1\n[[gates]]\nmetric = "accuracy"\nmin = 1.0\n')
     (tmp_path / "weak.toml").write_text('version = 1\n[[gates]]\nmetric = "accuracy"\nmin = 0.01\n')

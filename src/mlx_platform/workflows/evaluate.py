@@ -92,10 +92,12 @@ def _asked(context: Context, gates: Path | None, expressions: tuple[str, ...]) -
     named = context.settings.evaluation.gates
     own = read_gates(context.settings.path(named)) if named else GateFile()
     asked = read_gates(gates) if gates else own
-    # Flags come on top: a weaker file or expression must not take the project's own gates away.
+    # Flags come on top: a weaker file or expression must not take the project's own gates away, nor judge
+    # them by easier rules or against no baseline.
+    rules = own if named else asked
     together = tuple(dict.fromkeys((*own.gates, *asked.gates, *map(parse_expression, expressions))))
     check_contradictions(together, asked.source or "The gates")
-    return replace(asked, gates=together)
+    return replace(asked, gates=together, defaults=rules.defaults, baseline=rules.baseline)
 
 
 def _open_baseline(
