@@ -19,6 +19,7 @@ from mlx_platform.registry.reader import Reader
 from mlx_platform.registry.ref import is_name
 from mlx_platform.registry.sqlite_read import SqliteReader
 from mlx_platform.registry.version import Version, version_of
+from mlx_platform.registry.writer import Writer
 
 if TYPE_CHECKING:
     from mlx_platform.registry.store import Store
@@ -67,6 +68,11 @@ class Backend:
             fast = SqliteReader(self._address.database, timeout=self._timeout)
             if fast.understands():
                 return fast
+        return self.store
+
+    @cached_property
+    def writer(self) -> Writer:
+        """The lightest writer of rows that fits the registry; bytes and runs are the store's."""
         return self.store
 
     def create(self) -> bool:

@@ -208,7 +208,7 @@ class Catalog:
             first = self._same_content(name, package.content_digest)
             if first and first.number < number:
                 # Only where no lock reaches: another machine registered the same content at the same time.
-                self._backend.store.delete_version(name, number)
+                self._backend.writer.delete_version(name, number)
                 return first, False
         version = self._lookup.get(name, number)
         self.set_tags(version, {LABEL: version.label})
@@ -287,7 +287,7 @@ class Catalog:
 
     def set_tags(self, version: Version, tags: Mapping[str, str]) -> None:
         """Write tags of a version; each is a write of its own."""
-        self._backend.store.set_tags(version.name, version.number, tags)
+        self._backend.writer.set_tags(version.name, version.number, tags)
 
     # Within
 

@@ -142,8 +142,8 @@ class Ledger:
 
     def _append(self, event: Event) -> Event:
         name = JOURNAL_PREFIX + event.model
-        store = self._backend.store
-        store.ensure_model(
+        writer = self._backend.writer
+        writer.ensure_model(
             name,
             tags={_MODEL_TAG: event.model},
             description=f"The journal of {event.model}, written by mlx: every version is a move of an alias. "
@@ -151,7 +151,7 @@ class Ledger:
         )
         failure: MlxError | None = None
         try:
-            store.create_version(
+            writer.create_version(
                 name,
                 f"models:/{event.model}/{event.to_version}",
                 tags={EVENT_TAG: event.encode()},
@@ -172,7 +172,7 @@ class Ledger:
         wanted = self.journal(name).holder(alias)
         for _ in range(_ATTEMPTS):
             if self._backend.reader.aliases(name).get(alias) != wanted:
-                self._backend.store.set_alias(name, alias, wanted)
+                self._backend.writer.set_alias(name, alias, wanted)
             # A slow writer must not leave its older holder over a newer one.
             now = self.journal(name).holder(alias)
             if now == wanted:

@@ -27,6 +27,10 @@ class Reader(Protocol):
         """The holders of a model's aliases as MLflow has them."""
         ...
 
+    def model_tags(self, name: str) -> dict[str, str]:
+        """The tags of a registered model; {} when it has none or is not there."""
+        ...
+
     def location(self, name: str, number: int) -> str:
         """Where the bytes of a version are said to be; empty when there is no such version."""
         ...

@@ -119,6 +119,13 @@ class SqliteReader:
             query = f"SELECT a.alias, a.version FROM registered_model_aliases a WHERE a.name = ? AND {where}"  # noqa: S608 - constants
             return {str(alias): int(number) for alias, number in connection.execute(query, (name,))}
 
+    def model_tags(self, name: str) -> dict[str, str]:
+        """The tags of a registered model, not of its versions."""
+        with self._connect() as connection:
+            where = self._in_workspace(connection, "t")
+            query = f"SELECT t.key, t.value FROM registered_model_tags t WHERE t.name = ? AND {where}"  # noqa: S608 - constants
+            return {str(key): _text(value) for key, value in connection.execute(query, (name,))}
+
     def location(self, name: str, number: int) -> str:
         """Where the bytes of a version are said to be; untrusted."""
         with self._connect() as connection:
