@@ -52,6 +52,17 @@ def test_both_readers_say_the_same(project: Project) -> None:
     assert fast.location("digits", 1) == slow.location("digits", 1)
 
 
+def test_tags_of_a_model_are_written_and_read(project: Project) -> None:
+    store = store_of(project)
+
+    store.set_model_tags("digits", {"mlx.journal.head": "1 abc", "owner": "ada"})
+    store.set_model_tags("digits", {"owner": "bob"})
+
+    tags = store.model_tags("digits")
+    assert (tags["mlx.journal.head"], tags["owner"]) == ("1 abc", "bob")
+    assert store.model_tags("nothing") == {}
+
+
 def test_an_unknown_schema_is_left_to_mlflow(project: Project) -> None:
     connection = sqlite3.connect(project.database)
     with connection:

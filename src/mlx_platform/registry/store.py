@@ -83,6 +83,13 @@ class Store:
             found = client.search_registered_models(f"name = '{name}'", max_results=1)
             return {str(alias): int(number) for model in found for alias, number in model.aliases.items()}
 
+    def model_tags(self, name: str) -> dict[str, str]:
+        """The tags of a registered model; none when there is no such model."""
+        client = self._client()
+        with self._door(f"read the tags of {name}"):
+            found = client.search_registered_models(f"name = '{name}'", max_results=1)
+            return {str(key): str(value) for model in found for key, value in model.tags.items()}
+
     def location(self, name: str, number: int) -> str:
         """Where the bytes of a version are said to be; untrusted."""
         client = self._client()
@@ -212,6 +219,17 @@ class Store:
             with self._door(f"write a tag of {name}/{number}"):
                 for key, value in tags.items():
                     client.set_model_version_tag(name, str(number), key, value)
+
+        again(write)
+
+    def set_model_tags(self, name: str, tags: Mapping[str, str]) -> None:
+        """Write tags of a registered model; each is a write of its own."""
+        client = self._client()
+
+        def write() -> None:
+            with self._door(f"write a tag of {name}"):
+                for key, value in tags.items():
+                    client.set_registered_model_tag(name, key, value)
 
         again(write)
 
