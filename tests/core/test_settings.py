@@ -1,3 +1,4 @@
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_mlflow_variables_are_a_default_that_the_file_overrides(tmp_path: Path) 
         ("[serving]\nport = 'x'", "serving.port = 'x' is not possible", ""),
         ("not toml", "no valid TOML", ""),
         ("a = " + "9" * 5000, "no valid TOML", ""),
-        ("folder = '/'", "unknown key 'folder'", ""),
+        ("registry = 1", "registry = 1 is not possible: it is a table", ""),
         ("a = " + "[" * 30 + "]" * 30, "nested deeper", ""),
     ],
 )
@@ -85,6 +86,22 @@ def test_a_wrong_file_is_named_with_the_key_and_the_closest_known_one(
     assert message in caught.value.message
     assert str(tmp_path) in caught.value.message
     assert caught.value.hint == hint
+
+
+def test_where_the_file_lies_cannot_be_set(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown key 'folder'"):
+        load_settings(write(tmp_path, "folder = '/'"), {})
+
+
+def test_a_wrong_value_is_blamed_on_where_it_was_set(tmp_path: Path) -> None:
+    path = write(tmp_path, "[serving]\nport = 1")
+
+    with pytest.raises(UsageError, match=r"the environment: serving\.port = 'x'"):
+        load_settings(path, {"MLX_SERVING_PORT": "x"})
+    with pytest.raises(UsageError, match=r"the environment: unknown key 'serving\.prot'"):
+        load_settings(path, {"MLX_SERVING_PROT": "1"})
+    with pytest.raises(UsageError, match=r"the command line: serving\.port = -1"):
+        load_settings(path, {}, {"serving.port": -1})
 
 
 def test_a_file_at_the_cap_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> None:
@@ -109,5 +126,5 @@ def test_naming_one_alias_keeps_the_policy_of_the_others(tmp_path: Path) -> None
 def test_settings_cannot_be_changed_after_they_were_read(tmp_path: Path) -> None:
     settings = load_settings(environment={}, start=tmp_path)
 
-    with pytest.raises(ValueError, match="frozen"):
+    with pytest.raises(FrozenInstanceError):
         settings.actor = "somebody"  # type: ignore[misc]

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -127,9 +128,7 @@ def test_regression_is_measured_and_compared_with_its_own_metrics(context, rows)
 
 def test_the_gates_of_the_settings_count_and_those_of_flags_come_on_top(registry, rows, tmp_path):
     (tmp_path / "gates.toml").write_text('version = 1\n[[gates]]\nmetric = "accuracy"\nmin = 0.1\n')
-    settings = registry.model_copy(
-        update={"evaluation": EvaluationSettings(gates=str(tmp_path / "gates.toml"))}
-    )
+    settings = replace(registry, evaluation=EvaluationSettings(gates=str(tmp_path / "gates.toml")))
     context = make_context(settings)
 
     from_settings = evaluate(context, "colours/1", data=rows())
@@ -146,9 +145,7 @@ def test_a_weaker_gate_file_does_not_judge_the_projects_gates_by_easier_rules(re
     (tmp_path / "weak.toml").write_text(
         f'version = 1\nbaseline = "none"\n[defaults]\non_missing = "skip"\n{least}'
     )
-    settings = registry.model_copy(
-        update={"evaluation": EvaluationSettings(gates=str(tmp_path / "gates.toml"))}
-    )
+    settings = replace(registry, evaluation=EvaluationSettings(gates=str(tmp_path / "gates.toml")))
 
     result = evaluate(make_context(settings), "colours/1", data=rows(), gates=tmp_path / "weak.toml")
 
@@ -159,9 +156,7 @@ def test_a_weaker_gate_file_does_not_judge_the_projects_gates_by_easier_rules(re
 def test_a_weaker_gate_file_does_not_take_the_projects_gates_away(registry, rows, tmp_path):
     (tmp_path / "gates.toml").write_text('version = 1\n[[gates]]\nmetric = "accuracy"\nmin = 1.0\n')
     (tmp_path / "weak.toml").write_text('version = 1\n[[gates]]\nmetric = "accuracy"\nmin = 0.01\n')
-    settings = registry.model_copy(
-        update={"evaluation": EvaluationSettings(gates=str(tmp_path / "gates.toml"))}
-    )
+    settings = replace(registry, evaluation=EvaluationSettings(gates=str(tmp_path / "gates.toml")))
 
     result = evaluate(make_context(settings), "colours/1", data=rows(), gates=tmp_path / "weak.toml")
 

@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 
 import pytest
 from projects import Project, evidence_of
@@ -70,7 +71,7 @@ def test_a_gate_that_is_not_there_cannot_be_let_pass(project: Project) -> None:
 
 def test_a_policy_may_forbid_letting_gates_pass(project: Project) -> None:
     policy = {"production": PromotionSettings(needs=("evaluation",), allow_override=False)}
-    object.__setattr__(project.context, "settings", project.settings.model_copy(update={"promotion": policy}))
+    object.__setattr__(project.context, "settings", replace(project.settings, promotion=policy))
 
     with pytest.raises(UsageError, match="allow_override"):
         promote(project.context, "digits/2", to="production", override=("all",), reason="x")

@@ -6,41 +6,37 @@ The file holds data only; an unknown key is an error that names the closest know
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any, Literal
 
 from mlx_platform.core.errors import NotFoundError, UsageError
-from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.core.tables import HIDDEN, read_table, setting
 
 FILE_NAME = "mlx.toml"
 FILE_CAP = 256 * 1024  # bytes
 _DEPTH_CAP = 20
 
 
-class Table(BaseModel):
-    """A table of `mlx.toml`: frozen, and strict about its keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RegistrySettings(Table):
+@dataclass(frozen=True, slots=True)
+class RegistrySettings:
     """`uri` is any MLflow tracking URI; a relative SQLite path belongs to the file's folder."""
 
     uri: str = "sqlite:///mlx.db"
     artifacts: str = "mlx-artifacts"
-    timeout: float = Field(10.0, gt=0, le=600, description="seconds to wait for a busy or silent registry")
+    timeout: float = setting(10.0, gt=0, le=600, description="seconds to wait for a busy or silent registry")
 
 
-class CacheSettings(Table):
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
     dir: str = "~/.cache/mlx"
 
 
 EvidenceKind = Literal["evaluation", "quantization", "consistency"]
 
 
-class PromotionSettings(Table):
+@dataclass(frozen=True, slots=True)
+class PromotionSettings:
     """What an alias needs before it may move: kinds of evidence, each passed for the very digest."""
 
     needs: tuple[EvidenceKind, ...] = ()
@@ -51,7 +47,8 @@ def _default_promotion() -> dict[str, PromotionSettings]:
     return {"staging": PromotionSettings(), "production": PromotionSettings(needs=("evaluation",))}
 
 
-class EvaluationSettings(Table):
+@dataclass(frozen=True, slots=True)
+class EvaluationSettings:
     """`gates` names a gate file; relative paths belong to the settings file's folder."""
 
     gates: str = ""
@@ -60,48 +57,52 @@ class EvaluationSettings(Table):
     weight: str = ""
 
 
-class DriftSettings(Table):
-    warn: float = Field(0.1, gt=0, description="sample-size-adjusted PSI from which a feature warns")
-    drift: float = Field(0.2, gt=0, description="sample-size-adjusted PSI from which a feature has drifted")
-    policy: str = Field("any", pattern="^(any|share)$", description="any feature, or a share of them")
-    share: float = Field(0.3, gt=0, le=1)
+@dataclass(frozen=True, slots=True)
+class DriftSettings:
+    warn: float = setting(0.1, gt=0, description="sample-size-adjusted PSI from which a feature warns")
+    drift: float = setting(0.2, gt=0, description="sample-size-adjusted PSI from which a feature has drifted")
+    policy: Literal["any", "share"] = "any"
+    share: float = setting(0.3, gt=0, le=1)
 
 
-class ConsistencySettings(Table):
-    min_agreement: float = Field(0.99, gt=0, le=1, description="share of requests that must agree")
+@dataclass(frozen=True, slots=True)
+class ConsistencySettings:
+    min_agreement: float = setting(0.99, gt=0, le=1, description="share of requests that must agree")
 
 
-class ServingSettings(Table):
+@dataclass(frozen=True, slots=True)
+class ServingSettings:
     host: str = "127.0.0.1"
-    port: int = Field(0, ge=0, le=65535, description="0 takes a free port")
+    port: int = setting(0, ge=0, le=65535, description="0 takes a free port")
     admin_host: str = "127.0.0.1"
-    admin_port: int = Field(0, ge=0, le=65535, description="0 takes a free port")
-    max_batch_size: int = Field(32, ge=1, le=65536, description="rows")
-    max_queue_delay_ms: float = Field(0.0, ge=0, le=10_000)
-    max_queue_rows: int = Field(1024, ge=1)
-    max_rows: int = Field(1024, ge=1, description="rows in one request")
-    max_body_bytes: int = Field(16 * 1024 * 1024, ge=1024)
-    max_header_bytes: int = Field(16 * 1024, ge=1024)
-    max_connections: int = Field(512, ge=1)
-    request_timeout_ms: float = Field(2000.0, gt=0)
-    receive_timeout_s: float = Field(10.0, gt=0)
-    drain_delay_s: float = Field(0.0, ge=0)
-    drain_timeout_s: float = Field(30.0, gt=0)
-    intra_op_threads: int = Field(0, ge=0, description="0 takes half of the cores")
-    traffic: str = Field("", description="folder of the traffic log; empty logs nothing")
-    traffic_sample: float = Field(1.0, ge=0, le=1)
-    traffic_queue_bytes: int = Field(64 * 1024 * 1024, ge=1024)
-    traffic_disk_bytes: int = Field(10 * 1024**3, ge=1024 * 1024)
+    admin_port: int = setting(0, ge=0, le=65535, description="0 takes a free port")
+    max_batch_size: int = setting(32, ge=1, le=65536, description="rows")
+    max_queue_delay_ms: float = setting(0.0, ge=0, le=10_000)
+    max_queue_rows: int = setting(1024, ge=1)
+    max_rows: int = setting(1024, ge=1, description="rows in one request")
+    max_body_bytes: int = setting(16 * 1024 * 1024, ge=1024)
+    max_header_bytes: int = setting(16 * 1024, ge=1024)
+    max_connections: int = setting(512, ge=1)
+    request_timeout_ms: float = setting(2000.0, gt=0)
+    receive_timeout_s: float = setting(10.0, gt=0)
+    drain_delay_s: float = setting(0.0, ge=0)
+    drain_timeout_s: float = setting(30.0, gt=0)
+    intra_op_threads: int = setting(0, ge=0, description="0 takes half of the cores")
+    traffic: str = setting("", description="folder of the traffic log; empty logs nothing")
+    traffic_sample: float = setting(1.0, ge=0, le=1)
+    traffic_queue_bytes: int = setting(64 * 1024 * 1024, ge=1024)
+    traffic_disk_bytes: int = setting(10 * 1024**3, ge=1024 * 1024)
 
 
-class Settings(Table):
+@dataclass(frozen=True, slots=True)
+class Settings:
     """Everything that can be configured. `folder` is where relative paths start."""
 
-    folder: Path = Field(default_factory=Path.cwd, exclude=True)
+    folder: Path = field(default_factory=Path.cwd, metadata=HIDDEN)
     actor: str = ""
     registry: RegistrySettings = RegistrySettings()
     cache: CacheSettings = CacheSettings()
-    promotion: dict[str, PromotionSettings] = Field(default_factory=_default_promotion)
+    promotion: dict[str, PromotionSettings] = field(default_factory=_default_promotion)
     evaluation: EvaluationSettings = EvaluationSettings()
     drift: DriftSettings = DriftSettings()
     consistency: ConsistencySettings = ConsistencySettings()
@@ -143,18 +144,14 @@ def load_settings(
         config = Path(environment["MLX_CONFIG"])
     path = config or _nearest(start)
     values: dict[str, Any] = _read(path) if path else {}
-    source = str(path) if path else "the environment"
-    named_in_file = "uri" in values.get("registry", {})
-    for key, value in _from_environment(environment, named_in_file=named_in_file).items():
-        _put(values, key, value, source="the environment")
-    for key, value in (overrides or {}).items():
-        if value is not None:
-            _put(values, key, value, source="the command line")
+    in_file = values.get("registry")
+    named_in_file = isinstance(in_file, dict) and "uri" in in_file
+    flags = {key: value for key, value in (overrides or {}).items() if value is not None}
+    _lay_over(values, _from_environment(environment, named_in_file=named_in_file), source="the environment")
+    _lay_over(values, flags, source="the command line")
     _complete_promotion(values)
-    try:
-        return Settings(folder=(path.parent if path else start).resolve(), **values)
-    except ValidationError as error:
-        raise _explain(error, source) from error
+    settings = read_table(Settings, values, source=str(path) if path else FILE_NAME)
+    return replace(settings, folder=(path.parent if path else start).resolve())
 
 
 def _nearest(start: Path) -> Path | None:
@@ -180,8 +177,6 @@ def _read(path: Path) -> dict[str, Any]:
         values = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no valid TOML: {error}.") from error
-    if "folder" in values:
-        raise UsageError(f"{path}: unknown key 'folder'.")
     if _depth(values) > _DEPTH_CAP:
         raise UsageError(f"{path} is nested deeper than {_DEPTH_CAP} levels.")
     return values
@@ -204,11 +199,7 @@ def _from_environment(environment: Mapping[str, str], *, named_in_file: bool) ->
             break
     if environment.get("MLX_ACTOR"):
         found["actor"] = environment["MLX_ACTOR"]
-    tables = {
-        name: field.annotation
-        for name, field in Settings.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Table)
-    }
+    tables = {entry.name for entry in fields(Settings) if is_dataclass(entry.type)}
     for variable, value in environment.items():
         if not variable.startswith("MLX_") or variable in _RESERVED_VARIABLES or not value:
             continue
@@ -216,6 +207,14 @@ def _from_environment(environment: Mapping[str, str], *, named_in_file: bool) ->
         if table in tables and key:
             found[f"{table}.{key}"] = value
     return found
+
+
+def _lay_over(values: dict[str, Any], layer: Mapping[str, Any], *, source: str) -> None:
+    alone: dict[str, Any] = {}
+    for key, value in layer.items():
+        _put(alone, key, value, source=source)
+        _put(values, key, value, source=source)
+    read_table(Settings, alone, source=source)  # so that a wrong value is blamed on where it was set
 
 
 def _put(values: dict[str, Any], dotted: str, value: Any, *, source: str) -> None:
@@ -233,26 +232,3 @@ def _complete_promotion(values: dict[str, Any]) -> None:
     promotion = values.get("promotion")
     if isinstance(promotion, dict):
         values["promotion"] = _default_promotion() | promotion
-
-
-def _explain(error: ValidationError, source: str) -> UsageError:
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        table: Any = Settings
-        for part in first["loc"][:-1]:
-            table = _inner_table(table, str(part))
-        known = [name for name in getattr(table, "model_fields", {}) if name != "folder"]
-        return UsageError(
-            f"{source}: unknown key {printable(where)!r}.", hint=did_you_mean(str(first["loc"][-1]), known)
-        )
-    value = printable(repr(first["input"]), 80)
-    return UsageError(f"{source}: {printable(where)} = {value} is not possible: {first['msg'].lower()}.")
-
-
-def _inner_table(table: Any, part: str) -> Any:
-    field = getattr(table, "model_fields", {}).get(part)
-    if field is None:
-        return table
-    inner = get_args(field.annotation)
-    return inner[-1] if inner else field.annotation

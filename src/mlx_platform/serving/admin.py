@@ -1,5 +1,6 @@
 """The second listener: metrics, health and configuration, for those who run the server and nobody else."""
 
+from dataclasses import asdict
 from typing import Any
 
 from mlx_platform.core.settings import ServingSettings
@@ -67,7 +68,7 @@ class AdminApp:
             "milliseconds_by_rows": {
                 str(rows): seconds * 1000 for rows, seconds in engine.warm.seconds.items()
             },
-            "settings": self._settings.model_dump(mode="json"),
+            "settings": asdict(self._settings),
         }
 
 

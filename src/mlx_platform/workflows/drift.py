@@ -1,6 +1,7 @@
 """`mlx drift`: has the traffic moved away from what the model was trained on?"""
 
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -99,7 +100,7 @@ def _result(
             "source": baseline.source,
         },
         "window": window.document(),
-        "policy": {**settings.model_dump(), "fail_on": fail_on},
+        "policy": {**asdict(settings), "fail_on": fail_on},
         "verdict_counts": level_counts(found),
         "features": [feature.document() for feature in found],
     }

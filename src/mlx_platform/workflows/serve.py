@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.report import Fact, Report, Result, Table
 from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.tables import changed
 from mlx_platform.core.text import plural
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.subject import Subject, alias_warnings, open_model, open_subject
@@ -68,7 +69,7 @@ def _settings(context: Context, **overrides: Any) -> ServingSettings:
         changes["traffic"] = str(traffic.absolute())
     elif configured.traffic:
         changes["traffic"] = str(context.settings.path(configured.traffic))
-    return ServingSettings.model_validate(configured.model_dump() | changes)
+    return changed(configured, changes, source="mlx serve")
 
 
 def _writer(context: Context, settings: ServingSettings, subject: Subject) -> "TrafficWriter | None":

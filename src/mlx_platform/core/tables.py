@@ -1,0 +1,179 @@
+"""Tables of a settings file as frozen dataclasses: unknown keys and impossible values are errors.
+
+A table declares its fields with plain types and defaults; `setting` adds limits. Supported types are `str`,
+`bool`, `int`, `float`, `Literal`, other tables, and `tuple[T, ...]`, `dict[str, T]` and `T | None` of them.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.text import did_you_mean, listed, printable
+
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+
+HIDDEN = {"hidden": True}  # metadata of a field that no file, variable or flag can set
+
+T = TypeVar("T")
+Where = tuple[str, ...]
+
+
+def setting(
+    default: Any,
+    *,
+    gt: float | None = None,
+    ge: float | None = None,
+    le: float | None = None,
+    pattern: str = "",
+    description: str = "",
+) -> Any:
+    """A field of a table with limits: above `gt`, at least `ge`, at most `le`, or text of a pattern."""
+    limits = {"gt": gt, "ge": ge, "le": le, "pattern": pattern, "description": description}
+    return field(default=default, metadata=limits)
+
+
+def known_keys(table: type) -> list[str]:
+    """The keys that a file may have in this table."""
+    return [entry.name for entry in fields(table) if not entry.metadata.get("hidden")]
+
+
+def read_table(table: type[T], values: Mapping[str, Any], *, source: str, where: Where = ()) -> T:
+    """Build a table from the values of a file.
+
+    Args:
+        table: a frozen dataclass whose fields all have defaults.
+        values: keys and values as TOML, JSON or text from the environment holds them.
+        source: the file, for the message.
+        where: the keys that lead to this table.
+
+    Raises:
+        UsageError: a key that is not known or a value that the field does not take; it names both.
+    """
+    known = known_keys(table)
+    for key in values:
+        if key not in known:
+            dotted = printable(".".join((*where, key)))
+            raise UsageError(f"{source}: unknown key {dotted!r}.", hint=did_you_mean(key, known))
+    found = {}
+    for entry in fields(table):  # type: ignore[arg-type]  # a dataclass, by contract
+        if entry.name in values:
+            place = (*where, entry.name)
+            value = _value(entry.type, values[entry.name], source, place)
+            _check_limits(value, entry.metadata, source, place)
+            found[entry.name] = value
+    return table(**found)
+
+
+def changed(table: T, changes: Mapping[str, Any], *, source: str) -> T:
+    """The same table with other values, which are checked like those of a file.
+
+    Raises:
+        UsageError: see `read_table`.
+    """
+    checked = read_table(type(table), changes, source=source)
+    return replace(table, **{key: getattr(checked, key) for key in changes})  # type: ignore[type-var]
+
+
+def _value(annotation: Any, value: Any, source: str, where: Where) -> Any:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        inner = next(argument for argument in arguments if argument is not type(None))
+        return None if value is None else _value(inner, value, source, where)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise _refused(value, "it is a list", source, where)
+        places = ((*where, str(index)) for index in range(len(value)))
+        return tuple(
+            _value(arguments[0], inner, source, place) for inner, place in zip(value, places, strict=True)
+        )
+    if origin is Literal:
+        if value in arguments:
+            return value
+        raise _refused(value, f"it is one of {listed([str(word) for word in arguments])}", source, where)
+    if origin is dict or is_dataclass(annotation):
+        return _table(annotation, value, source, where)
+    return _SCALARS[annotation](value, source, where)
+
+
+def _table(annotation: Any, value: Any, source: str, where: Where) -> Any:
+    if get_origin(annotation) is not dict and isinstance(value, annotation):
+        return value
+    if not isinstance(value, Mapping):
+        raise _refused(value, "it is a table", source, where)
+    if is_dataclass(annotation):
+        return read_table(annotation, value, source=source, where=where)  # type: ignore[arg-type]
+    of = get_args(annotation)[1]
+    return {key: _value(of, inner, source, (*where, key)) for key, inner in value.items()}
+
+
+def _text(value: Any, source: str, where: Where) -> str:
+    if isinstance(value, str):
+        return value
+    raise _refused(value, "it is text in quotes", source, where)
+
+
+def _flag(value: Any, source: str, where: Where) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise _refused(value, "it is true or false", source, where)
+
+
+def _whole(value: Any, source: str, where: Where) -> int:
+    if not isinstance(value, bool):
+        try:
+            number = int(value)
+        except (TypeError, ValueError, OverflowError):
+            number = None
+        if number is not None and (isinstance(value, str) or number == value):
+            return number
+    raise _refused(value, "it is a whole number", source, where)
+
+
+def _number(value: Any, source: str, where: Where) -> float:
+    if not isinstance(value, bool):
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError):
+            pass  # said below
+    raise _refused(value, "it is a number", source, where)
+
+
+_SCALARS: dict[Any, Callable[[Any, str, Where], Any]] = {
+    str: _text,
+    bool: _flag,
+    int: _whole,
+    float: _number,
+}
+
+
+def _check_limits(value: Any, limits: Mapping[str, Any], source: str, where: Where) -> None:
+    above, least, most = limits.get("gt"), limits.get("ge"), limits.get("le")
+    # NaN is not within any limit.
+    within = (
+        (above is None or value > above)
+        and (least is None or value >= least)
+        and (most is None or value <= most)
+    )
+    pattern = limits.get("pattern")
+    if within and not (pattern and not re.fullmatch(pattern, value)):
+        return
+    parts = [
+        *([] if above is None else [f"above {above:g}"]),
+        *([] if least is None else [f"at least {least:g}"]),
+        *([] if most is None else [f"at most {most:g}"]),
+        *([f"of the form {pattern}"] if pattern else []),
+    ]
+    meaning = f" ({limits['description']})" if limits.get("description") else ""
+    raise _refused(value, f"it is {' and '.join(parts)}{meaning}", source, where)
+
+
+def _refused(value: Any, expected: str, source: str, where: Where) -> UsageError:
+    shown = printable(repr(value), 80)
+    return UsageError(f"{source}: {printable('.'.join(where))} = {shown} is not possible: {expected}.")
