@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_a_row_becomes_a_version_with_its_label_and_aliases() -> None:
 
 
 def test_a_version_without_an_alias_is_a_staging_candidate() -> None:
-    candidate, held = version_of(row(), {}), version_of(row(), {"staging": 3})
+    candidate, held = version_of(row(digest=DIGEST), {}), version_of(row(digest=DIGEST), {"staging": 3})
 
     assert candidate is not None
     assert held is not None
@@ -44,11 +45,28 @@ def test_a_version_without_an_alias_is_a_staging_candidate() -> None:
 
 @pytest.mark.parametrize(("tag", "state"), [("archived", "archived"), ("quarantined", "quarantined")])
 def test_archived_and_quarantined_versions_are_no_candidates(tag: str, state: str) -> None:
-    version = version_of(row(**{tag: "true"}), {})
+    version = version_of(row(**{tag: "true", "digest": DIGEST}), {})
 
     assert version is not None
     assert not version.candidate
     assert version.state == state
+
+
+@pytest.mark.parametrize(
+    ("stage", "aliases", "state"),
+    [
+        ("None", {}, "not sealed"),
+        ("Production", {}, "MLflow stage Production, not sealed"),
+        ("Staging", {"production": 3}, "production, MLflow stage Staging, not sealed"),
+        ("\x1b[2J", {}, "not sealed"),
+    ],
+)
+def test_a_version_of_plain_mlflow_is_no_candidate(stage: str, aliases: dict[str, int], state: str) -> None:
+    version = version_of(replace(row(), stage=stage), aliases)
+
+    assert version is not None
+    assert (version.sealed, version.candidate, version.state) == (False, False, state)
+    assert version.document()["stage"] in {"", stage}
 
 
 @pytest.mark.parametrize(

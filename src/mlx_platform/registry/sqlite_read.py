@@ -87,7 +87,7 @@ class SqliteReader:
             connection.execute("BEGIN")  # one snapshot: versions and tags belong together
             where = self._in_workspace(connection, "v")
             query = (
-                "SELECT v.version, v.creation_time, v.source, v.run_id, v.description "  # noqa: S608 - constants
+                "SELECT v.version, v.creation_time, v.source, v.run_id, v.description, v.current_stage "  # noqa: S608 - constants
                 f"FROM model_versions v WHERE v.name = ? AND {where} AND {_VISIBLE}"
             )
             bound: list[Any] = [name]
@@ -108,8 +108,9 @@ class SqliteReader:
                     run_id=_text(run),
                     description=_text(description),
                     tags=tags.get(number, {}),
+                    stage=_text(stage),
                 )
-                for number, created, source, run, description in found
+                for number, created, source, run, description, stage in found
             )
 
     def aliases(self, name: str) -> dict[str, int]:

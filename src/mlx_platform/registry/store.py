@@ -383,6 +383,7 @@ def _row(version: Any) -> Row:
             run_id=str(version.run_id or ""),
             description=str(version.description or ""),
             tags={str(key): str(value) for key, value in version.tags.items()},
+            stage=str(version.current_stage or ""),
         )
     except (TypeError, ValueError) as error:
         raise IntegrityError("The registry answers with a version that has no number.") from error

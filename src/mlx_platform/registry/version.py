@@ -36,6 +36,10 @@ TASK = "mlx.task"
 INPUTS = "mlx.inputs"
 OUTPUTS = "mlx.outputs"
 EVIDENCE_PREFIX = "mlx.evidence."
+ADOPTED_FROM = "mlx.adopted_from"
+"""The version of plain MLflow that a sealed one was made of."""
+REGISTERED_FROM = "mlx.registered_from"
+"""The `models:/` or `runs:/` URI that a version was registered from."""
 PROMPT = "mlflow.prompt.is_prompt"
 """MLflow keeps prompts in the tables of the models; what carries this tag is no model."""
 
@@ -45,6 +49,7 @@ _PARAM_CAP = 6000
 _TAG_CAP = 100_000
 _DESCRIPTION_CAP = 5000
 _MODEL_ID = re.compile(r"models:/(m-[0-9a-f]{32})")
+_STAGES = {"Staging", "Production", "Archived"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class Row:
     run_id: str
     description: str
     tags: Mapping[str, str]
+    stage: str = ""
+    """What MLflow had before it had aliases: `Staging`, `Production`, `Archived`, `None`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +121,22 @@ class Version:
     description: str
     archived: bool
     quarantined: str
+    stage: str = ""
+    """The stage that MLflow's own registry gave it, empty for none."""
 
     @property
     def ref(self) -> str:
         return f"{self.name}/{self.number}"
 
     @property
+    def sealed(self) -> bool:
+        """Whether it is a package of ours; what plain MLflow registered is not."""
+        return bool(self.digest)
+
+    @property
     def candidate(self) -> bool:
-        """Whether it waits to be promoted: it holds no alias and is neither archived nor quarantined."""
-        return not self.aliases and not self.archived and not self.quarantined
+        """Whether it waits to be promoted: sealed, without an alias, neither archived nor quarantined."""
+        return self.sealed and not self.aliases and not self.archived and not self.quarantined
 
     @property
     def state(self) -> str:
@@ -132,6 +146,9 @@ class Version:
             marks.append("quarantined")
         if self.archived:
             marks.append("archived")
+        if not self.sealed:
+            marks += [f"MLflow stage {self.stage}"] if self.stage else []
+            marks.append("not sealed")
         return ", ".join(marks) or "staging candidate"
 
     @property
@@ -156,6 +173,8 @@ class Version:
             "state": self.state,
             "aliases": list(self.aliases),
             "candidate": self.candidate,
+            "sealed": self.sealed,
+            "stage": self.stage,
             "archived": self.archived,
             "quarantined": self.quarantined,
             "digest": self.digest,
@@ -273,6 +292,7 @@ def version_of(row: Row, aliases: Mapping[str, int]) -> Version | None:
         description=row.description,
         archived=row.tags.get(ARCHIVED, "").lower() == "true",
         quarantined=row.tags.get(QUARANTINED, ""),
+        stage=row.stage if row.stage in _STAGES else "",
     )
 
 
