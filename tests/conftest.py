@@ -8,6 +8,8 @@ from support import Demo, Outcome, RunCommand, run_process
 
 from mlx_platform.cli.main import main
 
+pytest_plugins = ["services"]
+
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
