@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from mlx_platform.core.clock import both_zones, parse_time, rfc3339
+from mlx_platform.core.clock import both_zones, parse_duration, parse_time, rfc3339, span_text
 from mlx_platform.core.errors import UsageError
 
 NOW = datetime(2026, 3, 8, 12, 0, tzinfo=UTC)
@@ -56,3 +56,34 @@ def test_a_time_without_a_zone_is_refused_and_the_zone_asked_for() -> None:
         parse_time("2026-03-08T06:59:58", now=NOW)
 
     assert "2026-03-08T06:59:58Z" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0s", 0), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1d", 86400), ("010m", 600)]
+)
+def test_a_span_of_time_is_a_number_with_its_unit(text: str, seconds: int) -> None:
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "d", "1.5h", "-1d", "1w", "1d ", "1d\n", "²d", "9" * 30 + "d", "9" * 5000 + "s"]
+)
+def test_what_is_no_span_of_time_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (-5, "0s"),
+        (59.9, "59s"),
+        (60, "1m"),
+        (3661, "1h 1m"),
+        (86405, "1d"),
+        (9 * 86400 + 7200, "9d 2h"),
+    ],
+)
+def test_people_read_a_span_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert span_text(timedelta(seconds=seconds)) == text

@@ -1,3 +1,4 @@
+import json
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -128,3 +129,15 @@ def test_settings_cannot_be_changed_after_they_were_read(tmp_path: Path) -> None
 
     with pytest.raises(FrozenInstanceError):
         settings.actor = "somebody"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["1", "1w", "soon", "-1d", "1d\n"])
+@pytest.mark.parametrize("key", ["min_age", "max_evidence_age"])
+def test_an_age_of_a_policy_is_a_span_of_time(tmp_path: Path, key: str, text: str) -> None:
+    content = f"[promotion.production]\n{key} = {json.dumps(text)}"
+
+    with pytest.raises(UsageError, match=f"promotion.production.{key} = .* is not possible.*such as"):
+        load_settings(write(tmp_path, content), {})
+
+    good = load_settings(write(tmp_path, f'[promotion.production]\n{key} = "12h"'), {})
+    assert getattr(good.promotion["production"], key) == "12h"

@@ -1,12 +1,17 @@
 """Times with a zone, and a clock that tests can replace."""
 
+import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from mlx_platform.core.errors import UsageError
 
 Clock = Callable[[], datetime]
+
+DURATION = "[0-9]+[smhd]"
+"""The form of a span of time: `90s`, `30m`, `24h`, `7d`."""
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def system_clock() -> datetime:
@@ -26,17 +31,42 @@ def both_zones(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z ({local:%H:%M:%S %Z})"
 
 
+def parse_duration(text: str) -> timedelta:
+    """Read a span of time such as `90s`, `30m`, `24h`, `7d`.
+
+    Raises:
+        UsageError: the text is none, or longer than time itself is counted.
+    """
+    if not re.fullmatch(DURATION, text):
+        raise UsageError(f"{text!r} is no span of time.", hint="Write 30m, 24h or 7d.")
+    try:
+        return timedelta(seconds=int(text[:-1]) * _UNITS[text[-1]])
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{text[:20]!r} is a longer span than time itself is counted.") from error
+
+
+def span_text(span: timedelta) -> str:
+    """A span of time for people, in its two largest units: `1d 3h`, `12m`, `0s`; never negative."""
+    rest, parts = max(0, int(span.total_seconds())), []
+    for unit, seconds in _UNITS.items():
+        count, rest = divmod(rest, seconds)
+        if count:
+            parts.append(f"{count}{unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0s"
+
+
 def parse_time(text: str, *, now: datetime) -> datetime:
     """Read an RFC 3339 time with zone, or an age such as `90s`, `30m`, `24h`, `7d` before `now`.
 
     Raises:
         UsageError: the text is neither, or the time has no zone.
     """
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    if text[:-1].isdigit() and text[-1:] in units:
+    if re.fullmatch(DURATION, text):
         try:
-            return datetime.fromtimestamp(now.timestamp() - int(text[:-1]) * units[text[-1]], UTC)
-        except (ValueError, OverflowError, OSError) as error:
+            return now.astimezone(UTC) - parse_duration(text)
+        except OverflowError as error:
             raise UsageError(f"The age {text!r} reaches further back than time itself is counted.") from error
     try:
         moment = datetime.fromisoformat(text)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from mlx_platform.core.clock import DURATION
 from mlx_platform.core.errors import NotFoundError, UsageError
 from mlx_platform.core.tables import HIDDEN, read_table, setting
 
@@ -37,9 +38,14 @@ EvidenceKind = Literal["evaluation", "quantization", "consistency"]
 
 @dataclass(frozen=True, slots=True)
 class PromotionSettings:
-    """What an alias needs before it may move: kinds of evidence, each passed for the very digest."""
+    """What an alias needs before it may move: kinds of evidence, each passed for the very digest.
+
+    `min_age` is how long a version must have been registered, `max_evidence_age` how old evidence may be.
+    """
 
     needs: tuple[EvidenceKind, ...] = ()
+    min_age: str = setting("", pattern=f"({DURATION})?", description="such as 30m, 2h or 1d")
+    max_evidence_age: str = setting("", pattern=f"({DURATION})?", description="such as 12h or 30d")
     allow_override: bool = True
 
 
