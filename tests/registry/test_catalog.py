@@ -319,7 +319,7 @@ def test_a_deleted_event_breaks_the_journal(project: Project) -> None:
         "WHERE name = 'mlx.journal.digits' AND version = 2",
     )
 
-    with pytest.raises(IntegrityError, match="event 3 follows event 2, which is missing"):
+    with pytest.raises(IntegrityError, match="event 2 is missing"):
         project.catalog.resolve("digits@production")
 
 
@@ -342,7 +342,7 @@ def test_a_version_in_the_journal_model_that_is_no_event_breaks_the_journal(proj
         "FROM model_versions WHERE name = 'mlx.journal.digits'",
     )
 
-    with pytest.raises(IntegrityError, match="event 99 cannot be read"):
+    with pytest.raises(IntegrityError, match="events 2 to 98 are missing"):
         project.catalog.resolve("digits@production")
 
 

@@ -14,6 +14,7 @@ from mlx_platform.core.settings import Settings
 from mlx_platform.core.text import printable
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.cache import FALLBACK, PackageCache
+from mlx_platform.registry.difference import Difference
 from mlx_platform.registry.journal import Event, Journal, Kind
 from mlx_platform.registry.ledger import ANYTHING, Expected, Ledger
 from mlx_platform.registry.lookup import Lookup
@@ -48,6 +49,7 @@ class Catalog:
     """
 
     def __init__(self, settings: Settings, clock: Clock = system_clock) -> None:
+        self._clock = clock
         self._backend = Backend(settings)
         self._ledger = Ledger(self._backend, clock)
         self._lookup = Lookup(self._backend, self._ledger)
@@ -125,8 +127,20 @@ class Catalog:
         return self._ledger.holders(check_name(name))
 
     def differences(self, name: str, alias: str | None = None) -> tuple[str, ...]:
-        """Where MLflow's aliases, or one of them, are not what the journal says, one sentence each."""
-        return self._ledger.differences(check_name(name), alias)
+        """Where MLflow's aliases, or one of them, are not what the journal says, one sentence each.
+
+        Raises:
+            IntegrityError: the journal is broken.
+        """
+        return tuple(
+            difference.sentence(name)
+            for difference in self.outside(name)
+            if alias in {None, difference.alias}
+        )
+
+    def outside(self, name: str) -> tuple[Difference, ...]:
+        """What somebody did to a model's aliases outside of mlx, as far as nobody took it over since."""
+        return self._ledger.differences(check_name(name))
 
     def journal(self, name: str) -> Journal:
         """A model's journal, empty when nothing ever moved.
@@ -155,9 +169,16 @@ class Catalog:
         wanted = journal.aliases() if alias is None else (check_alias(alias),)
         moves = [event for event in journal.valid if event.alias in wanted]
         if at is not None:
-            in_force = {event.alias: event for event in moves if event.time <= at}
-            moves = sorted(in_force.values(), key=lambda event: event.number)
+            in_force = (event for event, _ in self.live(name, at).values() if event.alias in wanted)
+            moves = sorted(in_force, key=lambda event: event.number)
         return tuple(reversed(moves))
+
+    def live(self, name: str, at: datetime) -> dict[str, tuple[Event, datetime]]:
+        """The move of each alias that was in force at a moment, and since when.
+
+        The order of moves is that of the journal, also where the clocks of those who made them disagree.
+        """
+        return self.journal(name).in_force(at, self._clock())
 
     # Bytes
 
@@ -249,8 +270,9 @@ class Catalog:
         """
         check_alias(alias)
         return self._ledger.move(
-            self._lookup.get(check_name(name), to),
+            check_name(name),
             alias,
+            self._lookup.get(name, to),
             expect=expect,
             kind=kind,
             actor=actor,

@@ -4,23 +4,27 @@ An event carries `after`, the number of the last valid event its writer had seen
 event is still the last valid one at its place in the sequence, so of several writers that saw the same state
 exactly one wins, even when the alias has moved away and back in the meantime. The numbers are given out by
 the registry, in one total order that every reader sees. Each event holds the hash of the valid one before
-it: an event that was changed or removed breaks the chain, and a broken chain answers nothing.
+it: an event that was changed or removed breaks the chain, and a broken chain answers nothing. A number that
+is not there is a row that was deleted: a registry gives out the next one only after the last was written.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, cast, get_args
 
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import UsageError
+from mlx_platform.registry.anchor import Anchor, anchor_problem, parse_anchor, trail
+from mlx_platform.registry.timeline import effective_times, event_time
 
 EVENT_SCHEMA = "mlx.event/v1"
 REASON_CAP = 1000  # characters
 ACTOR_CAP = 200  # characters
-Kind = Literal["promote", "rollback"]
+Kind = Literal["promote", "rollback", "adopt"]
+"""`adopt` takes over what somebody did to the alias outside of mlx."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +138,20 @@ def decode_event(number: int, text: str) -> Event | None:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A folded sequence: events oldest first, and what is wrong with it (nothing, as a rule)."""
+    """A folded sequence: events oldest first, and what is wrong with it (nothing, as a rule).
+
+    `anchor` is how far it had come when that was last written down, `end` how far it has come.
+    """
 
     events: tuple[Event, ...] = ()
     problems: tuple[str, ...] = ()
+    anchor: Anchor | None = None
+    end: Anchor | None = None
+
+    @property
+    def lag(self) -> int:
+        """How many rows the anchor is behind; 0 when it is up to date."""
+        return (self.end.number if self.end else 0) - (self.anchor.number if self.anchor else 0)
 
     @property
     def valid(self) -> tuple[Event, ...]:
@@ -165,25 +179,49 @@ class Journal:
         """Every alias that ever moved, by name."""
         return tuple(sorted({event.alias for event in self.events if event.valid}))
 
+    def in_force(self, moment: datetime, now: datetime) -> dict[str, tuple[Event, datetime]]:
+        """The move of each alias that was in force at a moment, and since when.
+
+        Args:
+            moment: the one asked about.
+            now: the time of whoever asks; see `effective_times`.
+        """
+        valid = self.valid
+        times = effective_times([event.time for event in valid], now)
+        return {
+            event.alias: (event, time) for event, time in zip(valid, times, strict=True) if time <= moment
+        }
+
     def previous_holders(self, alias: str) -> tuple[int, ...]:
-        """Who held the alias before, latest first, whether it left by a promotion or by a rollback."""
+        """Who held the alias before, latest first, however it left."""
         return tuple(
             event.from_version for event in reversed(self.moves(alias)) if event.from_version is not None
         )
+
+    def rolled_back(self, alias: str) -> dict[int, Event]:
+        """The versions that a rollback took the alias from and that did not get it back since, with the move."""
+        found: dict[int, Event] = {}
+        for event in self.moves(alias):
+            if event.kind == "rollback" and event.from_version is not None:
+                found[event.from_version] = event
+            if event.to_version is not None:
+                found.pop(event.to_version, None)
+        return found
 
     def rollback_targets(self, alias: str) -> tuple[int, ...]:
         """Where a rollback may go, best first.
 
         A promotion puts a version on top of a pile, a rollback takes the top away until its target lies
         there. So a second rollback goes one further back, and never returns to a version that was rolled
-        back from; only promoting it again does.
+        back from; only promoting it again does. What somebody did outside of mlx is a promotion, unless the
+        alias went back to a version in the pile or was taken away: then it is a rollback.
         """
         moves = self.moves(alias)
         # Who held it before the first move was put there by somebody else, and is as good as promoted.
         first = moves[0].from_version if moves else None
         pile = [] if first is None else [first]
         for event in moves:
-            if event.kind == "rollback":
+            if event.kind == "rollback" or (event.kind == "adopt" and event.to_version in {None, *pile}):
                 pile = pile[:-1]
                 # A target that never held the alias is not in the pile: it takes the place of the top.
                 while event.to_version in pile and pile[-1] != event.to_version:
@@ -192,6 +230,38 @@ class Journal:
                 pile.append(event.to_version)
         holder = self.holder(alias)
         return tuple(dict.fromkeys(version for version in reversed(pile) if version != holder))
+
+
+def read_journal(model: str, rows: Iterable[tuple[int, str]], anchor: str = "") -> Journal:
+    """Read a journal as the registry keeps it.
+
+    Args:
+        model: the model whose journal it is.
+        rows: number and text of every row, in any order. A row without a readable event breaks the journal:
+            passing over it would let whoever takes the newest event's text away put the version before it
+            live.
+        anchor: what the model's tag says, empty when it has none. It must have been read before the rows: a
+            journal that grows meanwhile is then no shorter than its anchor.
+    """
+    # A page that was read while the journal grew may repeat the last row of the page before it.
+    ordered = sorted(set(rows))
+    events, problems = [], _gaps([number for number, _ in ordered])
+    for number, text in ordered:
+        event = decode_event(number, text)
+        if event is None:
+            problems.append(f"event {number} cannot be read")
+        else:
+            events.append(event)
+    digests = trail(ordered)
+    problem = anchor_problem(anchor, digests)
+    folded = fold(model, events)
+    last = max(digests, default=0)
+    return Journal(
+        events=folded.events,
+        problems=(*problems, *folded.problems, *([problem] if problem else [])),
+        anchor=parse_anchor(anchor),
+        end=Anchor(last, digests[last]) if last > 0 else None,
+    )
 
 
 def fold(model: str, events: Iterable[Event]) -> Journal:
@@ -205,23 +275,20 @@ def fold(model: str, events: Iterable[Event]) -> Journal:
     problems: list[str] = []
     head: Event | None = None
     holders: dict[str, int | None] = {}
-    known = {0}
+    known = {0: ""}
     for event in sorted(events, key=lambda event: event.number):
-        head_number, head_hash = (head.number, head.hash) if head else (0, "")
+        latest = event.after == (head.number if head else 0)
         problem = _problem(event, model, known)
-        if not problem and event.after == head_number:
-            if event.prev_hash != head_hash:
-                problem = f"event {event.number} does not follow the event before it"
-            elif event.alias in holders and event.from_version != holders[event.alias]:
-                problem = f"event {event.number} moves {event.alias} from where it was not"
+        if not problem and latest and event.from_version != holders.get(event.alias, event.from_version):
+            problem = f"event {event.number} moves {event.alias} from where it was not"
         if problem:
             problems.append(problem)
-        counts = not problem and event.after == head_number
+        counts = latest and not problem
         judged.append(replace(event, valid=counts) if counts != event.valid else event)
         if counts:
             head = judged[-1]
             holders[event.alias] = event.to_version
-            known.add(event.number)
+            known[event.number] = event.hash
     return Journal(tuple(judged), tuple(problems))
 
 
@@ -243,8 +310,10 @@ def next_event(
     """The event that moves an alias, as seen by a writer who knows this journal.
 
     `from_version` is the journal's holder, or for an alias that it has never seen, whoever holds it.
+    `time` is the writer's clock; see `event_time`.
     """
     head = journal.head
+    time = event_time(time, head.time if head else None)
     event = Event(
         number=0,
         id=id,
@@ -265,13 +334,29 @@ def next_event(
     return replace(event, hash=event.encode().partition(" ")[0])
 
 
-def _problem(event: Event, model: str, known: set[int]) -> str:
+def _gaps(numbers: Sequence[int]) -> list[str]:
+    problems = []
+    before = 0
+    for number in numbers:
+        if number <= before:
+            problems.append(f"event {number} stands where no event can")
+        elif number == before + 2:
+            problems.append(f"event {number - 1} is missing")
+        elif number > before + 2:
+            problems.append(f"events {before + 1} to {number - 1} are missing")
+        before = max(before, number)
+    return problems
+
+
+def _problem(event: Event, model: str, known: Mapping[int, str]) -> str:
     if not event.hash:
         return f"event {event.number} was changed after it was written"
     if event.model != model:
         return f"event {event.number} belongs to another model"
     if event.after not in known:
         return f"event {event.number} follows event {event.after}, which is missing"
+    if event.prev_hash != known[event.after]:
+        return f"event {event.number} does not follow the event before it"
     return ""
 
 

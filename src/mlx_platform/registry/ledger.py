@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mlx_platform.core.clock import Clock
-from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError
+from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError
 from mlx_platform.core.text import printable
+from mlx_platform.registry.anchor import ANCHOR_TAG
 from mlx_platform.registry.backend import Backend
-from mlx_platform.registry.journal import Event, Journal, Kind, decode_event, fold, next_event
+from mlx_platform.registry.difference import Difference, compare
+from mlx_platform.registry.journal import Event, Journal, Kind, next_event, read_journal
 from mlx_platform.registry.ref import JOURNAL_PREFIX, is_alias
 from mlx_platform.registry.version import Version
 
@@ -36,29 +38,26 @@ class Ledger:
         self._backend = backend
         self._clock = clock
 
+    def examine(self, name: str) -> Journal:
+        """A model's journal, also one that is broken: `problems` says how."""
+        reader = self._backend.reader
+        anchor = reader.model_tags(name).get(ANCHOR_TAG, "")  # first; see `read_journal`
+        rows = reader.rows(JOURNAL_PREFIX + name)
+        return read_journal(name, ((row.number, row.tags.get(EVENT_TAG, "")) for row in rows), anchor)
+
     def journal(self, name: str) -> Journal:
         """A model's journal, empty when nothing ever moved.
 
         Raises:
             IntegrityError: an event was changed or taken away.
         """
-        events: list[Event] = []
-        problems: list[str] = []
-        for row in self._backend.reader.rows(JOURNAL_PREFIX + name):
-            # A row is written together with its event. Passing over one that has none would let whoever
-            # takes the newest event's tag away put the version before it live.
-            event = decode_event(row.number, row.tags.get(EVENT_TAG, ""))
-            if event is None:
-                problems.append(f"event {row.number} cannot be read")
-            else:
-                events.append(event)
-        journal = fold(name, events)
-        problems += journal.problems
-        if problems:
+        journal = self.examine(name)
+        if journal.problems:
             raise IntegrityError(
-                f"The journal of {name} is broken: {printable(problems[0], 200)}.",
-                hint=f"Somebody changed {JOURNAL_PREFIX}{name} in MLflow; restore it from a backup.",
-                problems=[printable(problem, 200) for problem in problems[:20]],
+                f"The journal of {name} is broken: {printable(journal.problems[0], 200)}.",
+                hint=f"Somebody changed {JOURNAL_PREFIX}{name} or the tag {ANCHOR_TAG} in MLflow. "
+                f"See: mlx doctor registry {name}",
+                problems=[printable(problem, 200) for problem in journal.problems[:20]],
             )
         return journal
 
@@ -76,22 +75,15 @@ class Ledger:
                 found[alias] = number
         return dict(sorted(found.items()))
 
-    def differences(self, name: str, alias: str | None = None) -> tuple[str, ...]:
-        """Where MLflow's aliases, or one of them, are not what the journal says, one sentence each."""
-        journal = self.journal(name)
-        aliases = self._backend.reader.aliases(name)
-        return tuple(
-            f"MLflow says that {name}@{held} is {aliases.get(held, 'nobody')}, "
-            f"the journal says {journal.holder(held) or 'nobody'}; the journal counts. "
-            "Somebody changed one of them outside of mlx."
-            for held in journal.aliases()
-            if alias in {None, held} and aliases.get(held) != journal.holder(held)
-        )
+    def differences(self, name: str) -> tuple[Difference, ...]:
+        """Where MLflow's aliases are not what the journal says."""
+        return compare(self.journal(name), self._backend.reader.aliases(name))
 
     def move(
         self,
-        version: Version,
+        name: str,
         alias: str,
+        to: Version | None,
         *,
         expect: Expected = ANYTHING,
         kind: Kind,
@@ -99,25 +91,27 @@ class Ledger:
         reason: str,
         evidence: Mapping[str, Any],
     ) -> Event | None:
-        """Move an alias to a version by compare-and-set; None when the version holds it already.
+        """Move an alias to a version, or to nobody, by compare-and-set; None when it is there already.
+
+        An `adopt` starts where the journal says the alias is, every other move at its holder.
 
         Raises:
             ConflictError: the alias is not where it was expected, or somebody else moved it meanwhile.
         """
-        name = version.name
+        target = to.number if to else None
         seen: Event | None = None
         for attempt in range(_ATTEMPTS):
             journal = self.journal(name)
             last = journal.last(alias)
-            holder = last.to_version if last else self._backend.reader.aliases(name).get(alias)
-            here = holder == version.number
+            holder = last.to_version if last else self._unseen(name, alias, kind)
+            here = holder == target
             if attempt and last != seen and not (here and isinstance(expect, Anything)):
                 raise _moved(name, alias, last)
             if not isinstance(expect, Anything) and expect != holder:
                 raise unexpected(name, alias, holder, expect)
             if here:
                 if last:
-                    self._project(name, alias)
+                    self._settle(name, alias, journal)
                 return None
             seen = last
             event = next_event(
@@ -125,8 +119,8 @@ class Ledger:
                 model=name,
                 alias=alias,
                 from_version=holder,
-                to=version.number,
-                digest=version.digest,
+                to=target,
+                digest=to.digest if to else "",
                 kind=kind,
                 actor=actor,
                 reason=reason,
@@ -134,55 +128,81 @@ class Ledger:
                 time=self._clock(),
                 id=uuid.uuid4().hex,
             )
-            written = self._append(event)
+            written, journal = self._append(event, first=not journal.events)
+            # The loser does it as well: the winner may have died before.
+            self._settle(name, alias, journal)
             if written.valid:
-                self._project(name, alias)
                 return written
         raise ConflictError(f"The aliases of {name} move too often right now.", hint="Try again in a moment.")
 
-    def _append(self, event: Event) -> Event:
+    def settle(self, name: str, alias: str) -> None:
+        """Make MLflow's alias follow the journal, and the anchor.
+
+        Raises:
+            NotFoundError: the version that holds the alias is not there any more.
+        """
+        self._settle(name, alias, self.journal(name))
+
+    def _unseen(self, name: str, alias: str, kind: Kind) -> int | None:
+        return None if kind == "adopt" else self._backend.reader.aliases(name).get(alias)
+
+    def _append(self, event: Event, *, first: bool) -> tuple[Event, Journal]:
         name = JOURNAL_PREFIX + event.model
         writer = self._backend.writer
-        writer.ensure_model(
-            name,
-            tags={_MODEL_TAG: event.model},
-            description=f"The journal of {event.model}, written by mlx: every version is a move of an alias. "
-            "It is not a model. Do not edit or delete it: aliases, history and rollback are read from it.",
-        )
+        if first:
+            writer.ensure_model(
+                name,
+                tags={_MODEL_TAG: event.model},
+                description=f"The journal of {event.model}, written by mlx: every version is a move of an "
+                "alias. It is not a model. Do not edit or delete it: aliases, history and rollback are read "
+                "from it.",
+            )
         failure: MlxError | None = None
         try:
             writer.create_version(
                 name,
-                f"models:/{event.model}/{event.to_version}",
+                f"models:/{event.model}/{event.to_version or self._any(event)}",
                 tags={EVENT_TAG: event.encode()},
                 description=_sentence(event),
             )
         except MlxError as error:
             failure = error
         # The answer may have been lost on the way back although the event was written.
-        written = next((found for found in self.journal(event.model).events if found.id == event.id), None)
+        journal = self.journal(event.model)
+        written = next((found for found in journal.events if found.id == event.id), None)
         if written is None:
             raise failure or IntegrityError(
                 f"The journal of {event.model} lost an event that was just written."
             )
-        return written
+        return written, journal
 
-    def _project(self, name: str, alias: str) -> None:
-        """Make MLflow's alias follow the journal, also when the journal goes on meanwhile."""
-        wanted = self.journal(name).holder(alias)
+    def _any(self, event: Event) -> int:
+        """A version that is there: MLflow wants to know where the bytes of every row are, also of these."""
+        newest = self._backend.reader.rows(event.model, limit=1)
+        if not newest:
+            raise NotFoundError(f"{event.model} has no version left, so nothing can be written about it.")
+        return newest[0].number
+
+    def _settle(self, name: str, alias: str, journal: Journal) -> None:
+        """Make MLflow's alias and the anchor follow the journal, also when it goes on meanwhile."""
         for _ in range(_ATTEMPTS):
-            if self._backend.reader.aliases(name).get(alias) != wanted:
+            wanted = journal.holder(alias)
+            astray = self._backend.reader.aliases(name).get(alias) != wanted
+            if astray:
                 self._backend.writer.set_alias(name, alias, wanted)
-            # A slow writer must not leave its older holder over a newer one.
-            now = self.journal(name).holder(alias)
-            if now == wanted:
+            if journal.end and journal.lag:
+                self._backend.writer.set_model_tags(name, {ANCHOR_TAG: journal.end.encode()})
+            elif not astray:
                 return
-            wanted = now
+            # A slow writer must not leave its older holder, or its shorter anchor, over a newer one.
+            journal = self.journal(name)
+            if journal.holder(alias) == wanted and not journal.lag:
+                return
 
 
 def _sentence(event: Event) -> str:
     before = event.from_version or "nobody"
-    text = f"{event.kind} {event.alias}: {before} → {event.to_version} by {event.actor}"
+    text = f"{event.kind} {event.alias}: {before} → {event.to_version or 'nobody'} by {event.actor}"
     return f"{text}: {event.reason}" if event.reason else text
 
 
