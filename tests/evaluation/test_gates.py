@@ -204,3 +204,29 @@ def test_a_gate_of_another_task_is_refused():
     with pytest.raises(UsageError, match="belongs to classification"):
         check_task([parse_expression("agreement>=0.9")], "regression")
     check_task([parse_expression("model_size_mb<=3")], "regression")
+
+
+def test_files_that_ask_the_same_have_the_same_digest_however_they_are_written():
+    least, drop = {"metric": "accuracy", "min": 0.9}, {"metric": "accuracy", "max_drop": "1pp"}
+    file = _gates(least, drop)
+
+    assert len(file.digest) == 16
+    assert _gates(drop, least, least).digest == file.digest
+    assert _gates({"metric": "accuracy", "min": "90%", "max_drop": "0.01abs"}).digest == file.digest
+    assert _gates(least, drop, baseline="production", defaults={"confidence": 0.95}).digest == file.digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _gates({"metric": "accuracy", "min": 0.89}),
+        _gates({"metric": "accuracy", "min": 0.9}, {"metric": "f1_macro", "min": 0.9}),
+        _gates({"metric": "accuracy", "min": 0.9, "level": "warn"}),
+        _gates({"metric": "accuracy", "min": 0.9}, baseline="none"),
+        _gates({"metric": "accuracy", "min": 0.9}, defaults={"on_missing": "skip"}),
+        _gates({"metric": "accuracy", "min": 0.9}, dataset={"min_rows": 10}),
+        _gates(),
+    ],
+)
+def test_files_that_ask_something_else_have_another_digest(other):
+    assert other.digest != _gates({"metric": "accuracy", "min": 0.9}).digest

@@ -46,3 +46,47 @@ def test_a_summary_that_grows_too_long_keeps_its_verdict() -> None:
 
     assert len(text) <= 5000
     assert json.loads(text)["verdict"] == "pass"
+
+
+GATE = {
+    "name": "accuracy >= 0.9",
+    "metric": "accuracy",
+    "verdict": "pass",
+    "shown": "0.9300 [0.9100, 0.9500]",
+    "measured": 0.93,
+    "threshold": 0.9,
+    "message": "",
+    "skipped": "",
+    "lower": None,
+}
+
+
+def test_a_summary_has_the_gates_and_what_they_were_judged_by() -> None:
+    parameters = {"gate_file": "0" * 16, "against": "b" * 64, "compared": True, "seed": 0, "data": "x" * 400}
+    evidence = replace(EVIDENCE, parameters=parameters, numbers={"gates": [GATE], "rows": 5})
+
+    summary = json.loads(summary_tag(evidence, "run"))
+
+    kept = ("name", "verdict", "shown", "measured", "threshold")
+    assert summary["gates"] == [{key: GATE[key] for key in kept}]
+    assert summary["judged"] == {"gate_file": "0" * 16, "against": "b" * 64, "compared": True}
+    assert summary["numbers"] == {"rows": 5}
+
+
+def test_of_too_many_gates_those_that_did_not_pass_are_kept_and_the_rules_always() -> None:
+    many = [GATE | {"name": f"slice {index} >= 0.9"} for index in range(300)]
+    failed = GATE | {"name": "f1_macro >= 0.9", "verdict": "fail"}
+    evidence = replace(
+        EVIDENCE,
+        parameters={"gate_file": "0" * 16},
+        numbers={"gates": [*many, failed], **{f"metric {index}": {"value": 0.5} for index in range(1000)}},
+    )
+
+    text = summary_tag(evidence, "run")
+    summary = json.loads(text)
+
+    assert len(text) <= 5000
+    assert summary["gates"][-1]["name"] == "f1_macro >= 0.9"
+    assert summary["gates"][0]["name"] == "slice 0 >= 0.9"
+    assert len(summary["gates"]) > 10
+    assert summary["judged"] == {"gate_file": "0" * 16}

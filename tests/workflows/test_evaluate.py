@@ -396,3 +396,32 @@ def test_the_command_line_gives_one_document_and_the_exit_code(mlx, registry, ro
     assert (outcome.code, outcome.document["verdict"]) == (5, "fail")
     assert outcome.data["gates"][0]["threshold"] == 0.99
     assert outcome.data["evidence"] is None
+
+
+def test_easier_data_of_a_weaker_gate_file_does_not_count(registry, rows, tmp_path):
+    least = '[[gates]]\nmetric = "accuracy"\nmin = 0.01\n'
+    (tmp_path / "gates.toml").write_text(f"version = 1\n[dataset]\nmin_rows = 10_000\n{least}")
+    (tmp_path / "weak.toml").write_text(f"version = 1\n[dataset]\nmin_rows = 1\n{least}")
+    settings = replace(registry, evaluation=EvaluationSettings(gates=str(tmp_path / "gates.toml")))
+
+    result = evaluate(make_context(settings), "colours/1", data=rows(), gates=tmp_path / "weak.toml")
+
+    assert result.verdict is Verdict.UNDECIDED
+
+
+def test_evidence_says_by_which_rules_and_against_what_it_was_judged(registry, rows, tmp_path):
+    (tmp_path / "gates.toml").write_text(
+        'version = 1\n[[gates]]\nmetric = "accuracy"\nmin = 0.1\nmax_drop = "2pp"\n'
+    )
+    settings = replace(registry, evaluation=EvaluationSettings(gates=str(tmp_path / "gates.toml")))
+    context = make_context(settings)
+
+    evaluate(context, "colours/2", data=rows())
+
+    kept = context.catalog.evidence(context.catalog.resolve("colours/2"))["evaluation"]
+    assert kept.judged["against"] == context.catalog.resolve("colours/1").digest
+    assert (kept.judged["against_ref"], kept.judged["compared"]) == ("colours/1", True)
+    assert len(kept.judged["gate_file"]) == 16
+    assert [gate["name"] for gate in kept.gates] == ["accuracy >= 0.1", "accuracy max_drop 2pp"]
+    assert kept.gates[0]["threshold"] == 0.1
+    assert kept.gates[0]["measured"] > 0.1

@@ -1,9 +1,11 @@
 """Gates, as a file or a one-off expression asks them: what a model must reach, how much it may lose."""
 
+import hashlib
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from mlx_platform.core.errors import UsageError
@@ -85,13 +87,17 @@ class DatasetRules:
 
 @dataclass(frozen=True, slots=True)
 class GateFile:
-    """`baseline` is a reference, an alias, `version:N`, `none`, or empty for the default."""
+    """`baseline` is a reference, an alias, `version:N`, `none`, or empty for the default.
+
+    `digest` is the same for files that ask the same, however they are written, and empty without a file.
+    """
 
     gates: tuple[Gate, ...] = ()
     defaults: Defaults = field(default_factory=Defaults)
     dataset: DatasetRules = field(default_factory=DatasetRules)
     baseline: str = ""
     source: str = ""
+    digest: str = ""
 
 
 def parse_gates(document: Any, *, source: str = "the gates") -> GateFile:
@@ -115,13 +121,14 @@ def parse_gates(document: Any, *, source: str = "the gates") -> GateFile:
     baseline = table.get("baseline", "")
     if not isinstance(baseline, str):
         raise UsageError(f"{source}: baseline is not a text.", hint='Write baseline = "production".')
-    return GateFile(
+    asked = GateFile(
         gates=tuple(gates),
         defaults=_parse_defaults(table.get("defaults", {}), source),
         dataset=_parse_dataset(table.get("dataset", {}), source),
         baseline=baseline,
         source=source,
     )
+    return replace(asked, digest=_digest(asked))
 
 
 def parse_expression(text: str) -> Gate:
@@ -158,6 +165,18 @@ def check_task(gates: Iterable[Gate], task: str) -> None:
             raise UsageError(
                 f"The metric {gate.metric!r} belongs to classification, and this is a model for {task}."
             )
+
+
+def _digest(asked: GateFile) -> str:
+    """The first 16 hex digits of the SHA-256 of what is asked."""
+    gates = [{key: value for key, value in asdict(gate).items() if key != "shown"} for gate in asked.gates]
+    asks = {
+        "gates": sorted({json.dumps(gate, sort_keys=True) for gate in gates}),
+        "defaults": asdict(asked.defaults),
+        "dataset": asdict(asked.dataset),
+        "baseline": asked.baseline or "production",
+    }
+    return hashlib.sha256(json.dumps(asks, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _table(value: Any, where: str, what: str) -> Mapping[str, Any]:

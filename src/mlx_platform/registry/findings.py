@@ -2,18 +2,26 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlx_platform.core.evidence import Evidence
 
 _TAG_CAP = 5000  # characters; some databases take no longer tag
+_GATES_CAP = 3000
+_TEXT_CAP = 300
 _METRICS_CAP = 200
+_JUDGED = ("gate_file", "baseline", "against", "against_ref", "compared", "threshold", "data")
+_GATE = ("name", "verdict", "shown", "measured", "threshold", "lower", "upper", "skipped")
 
 
 def summary_tag(evidence: "Evidence", run_id: str) -> str:
-    """The summary that a promotion reads: compact JSON, with as many of the numbers as fit."""
+    """The summary that a promotion reads: compact JSON, with as many of the gates and numbers as fit.
+
+    What the verdict was judged by is always there, then come the gates, those that did not pass first.
+    """
+    numbers = dict(evidence.numbers)
     head = {
         "id": evidence.id,
         "digest": evidence.digest,
@@ -21,12 +29,14 @@ def summary_tag(evidence: "Evidence", run_id: str) -> str:
         "created": evidence.document()["created"],
         "data_fingerprint": evidence.data_fingerprint,
         "run_id": run_id,
+        "judged": _judged(evidence.parameters),
+        "gates": _gates(numbers.pop("gates", ())),
     }
-    for numbers in (dict(evidence.numbers), dict(metrics_of(evidence.numbers)), {}):
-        text = json.dumps(head | {"numbers": numbers}, sort_keys=True, separators=(",", ":"), default=str)
+    for kept in _ever_fewer(numbers):
+        text = _compact(head | {"numbers": kept})
         if len(text) <= _TAG_CAP:
-            return text
-    return json.dumps(head, sort_keys=True)
+            break
+    return text
 
 
 def metrics_of(numbers: Mapping[str, Any]) -> dict[str, float]:
@@ -42,3 +52,41 @@ def metrics_of(numbers: Mapping[str, Any]) -> dict[str, float]:
 
     walk("", numbers)
     return dict(list(found.items())[:_METRICS_CAP])
+
+
+def _judged(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: parameters[key] for key in _JUDGED if key in parameters}
+    return {
+        key: value for key, value in found.items() if not (isinstance(value, str) and len(value) > _TEXT_CAP)
+    }
+
+
+def _gates(gates: Any) -> list[dict[str, Any]]:
+    """The gates' answers, as many as fit; in their order, but those that passed give way first."""
+    answers = [
+        {key: _rounded(gate[key]) for key in _GATE if gate.get(key) not in (None, "")} for gate in gates
+    ]
+    ranked = sorted(enumerate(answers), key=lambda pair: pair[1].get("verdict") == "pass")
+    kept, room = [], _GATES_CAP
+    for place, answer in ranked:
+        room -= len(_compact(answer)) + 1
+        if room < 0:
+            break
+        kept.append(place)
+    return [answers[place] for place in sorted(kept)]
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _ever_fewer(numbers: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield numbers
+    alone = {key: value for key, value in numbers.items() if key != "differences"}
+    yield alone
+    yield metrics_of(alone)
+    yield {}
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)

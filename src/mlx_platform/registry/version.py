@@ -48,6 +48,7 @@ _KEY_PATTERN = re.compile(r"[A-Za-z0-9_./ -]{1,250}")
 _PARAM_CAP = 6000
 _TAG_CAP = 100_000
 _DESCRIPTION_CAP = 5000
+_GATES_CAP = 200
 _MODEL_ID = re.compile(r"models:/(m-[0-9a-f]{32})")
 _STAGES = {"Staging", "Production", "Archived"}
 
@@ -210,7 +211,11 @@ class ModelSummary:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSummary:
-    """What a tag keeps of an evidence document; the whole of it is an artifact of its MLflow run."""
+    """What a tag keeps of an evidence document; the whole of it is an artifact of its MLflow run.
+
+    `gates` are the questions with their answers, `judged` says by which rules and against which baseline they
+    were answered; both are empty for evidence that an earlier version of mlx wrote, and untrusted.
+    """
 
     kind: str
     id: str
@@ -220,6 +225,8 @@ class EvidenceSummary:
     data_fingerprint: str
     run_id: str
     numbers: Mapping[str, Any]
+    gates: tuple[Mapping[str, Any], ...] = ()
+    judged: Mapping[str, Any] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -231,6 +238,8 @@ class EvidenceSummary:
             "data_fingerprint": self.data_fingerprint,
             "run_id": self.run_id,
             "numbers": dict(self.numbers),
+            "gates": [dict(gate) for gate in self.gates],
+            "judged": dict(self.judged),
         }
 
 
@@ -311,11 +320,23 @@ def evidence_of(version: Version) -> dict[str, EvidenceSummary]:
             created=str(content.get("created", "")),
             data_fingerprint=str(content.get("data_fingerprint", "")),
             run_id=str(content.get("run_id", "")),
-            numbers=content["numbers"] if isinstance(content.get("numbers"), dict) else {},
+            numbers=_inner(content, "numbers"),
+            gates=_gates(content.get("gates", _inner(content, "numbers").get("gates"))),
+            judged=_inner(content, "judged"),
         )
         if version.digest and summary.digest == version.digest:
             found[kind] = summary
     return dict(sorted(found.items()))
+
+
+def _inner(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _gates(value: Any) -> tuple[Mapping[str, Any], ...]:
+    found = value if isinstance(value, list) else []
+    return tuple(gate for gate in found[:_GATES_CAP] if isinstance(gate, dict))
 
 
 def model_id_of(source: str) -> str:

@@ -80,10 +80,11 @@ def _keep(context: Context, subject: Subject, tally: Tally, account: Account, th
     if subject.version is None or not tally.requests:
         return None
     document = tally.document()
+    checks = checks_of(tally, account, threshold)
     evidence = Evidence(
         kind="consistency",
         digest=subject.package.digest,
-        verdict=verdict_of(checks_of(tally, account, threshold)),
+        verdict=verdict_of(checks),
         created=context.clock(),
         data_fingerprint=account.fingerprint,
         parameters={"threshold": threshold, "confidence": CONFIDENCE, **account.window()},
@@ -91,6 +92,14 @@ def _keep(context: Context, subject: Subject, tally: Tally, account: Account, th
             "agreement": document["agreement"],
             "requests": {"compared": tally.requests, "agreeing": tally.agreeing},
             "reasons": document["reasons"],
+            "gates": [
+                {
+                    "name": f"{check.name} {check.threshold}",
+                    "verdict": str(check.verdict),
+                    "shown": check.measured,
+                }
+                for check in checks
+            ],
         },
         tools=tool_versions(),
     )

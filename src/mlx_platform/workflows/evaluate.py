@@ -10,7 +10,13 @@ from mlx_platform.core.report import Result
 from mlx_platform.core.text import printable
 from mlx_platform.evaluation.compare import compare
 from mlx_platform.evaluation.gate_file import read_gates
-from mlx_platform.evaluation.gates import GateFile, check_contradictions, check_task, parse_expression
+from mlx_platform.evaluation.gates import (
+    DatasetRules,
+    GateFile,
+    check_contradictions,
+    check_task,
+    parse_expression,
+)
 from mlx_platform.evaluation.judge import judge
 from mlx_platform.evaluation.measure import Measurement, measure_scored
 from mlx_platform.evaluation.truth import score
@@ -93,11 +99,22 @@ def _asked(context: Context, gates: Path | None, expressions: tuple[str, ...]) -
     own = read_gates(context.settings.path(named)) if named else GateFile()
     asked = read_gates(gates) if gates else own
     # Flags come on top: a weaker file or expression must not take the project's own gates away, nor judge
-    # them by easier rules or against no baseline.
+    # them by easier rules, on easier data or against no baseline.
     rules = own if named else asked
     together = tuple(dict.fromkeys((*own.gates, *asked.gates, *map(parse_expression, expressions))))
     check_contradictions(together, asked.source or "The gates")
-    return replace(asked, gates=together, defaults=rules.defaults, baseline=rules.baseline)
+    return replace(rules, gates=together, dataset=_dataset(rules, asked), source=asked.source)
+
+
+def _dataset(rules: GateFile, asked: GateFile) -> DatasetRules:
+    ours, theirs = rules.dataset, asked.dataset
+    return DatasetRules(
+        path=ours.path or theirs.path,
+        id=ours.id or theirs.id,
+        label=ours.label or theirs.label,
+        sha256=ours.sha256 or theirs.sha256,
+        min_rows=max(ours.min_rows, theirs.min_rows),
+    )
 
 
 def _open_baseline(

@@ -160,6 +160,7 @@ def evidence_of(outcome: Outcome, version: Version, created: datetime) -> Eviden
             "nodes": outcome.nodes(),
             "metrics": _finite(judgement.after),
             "rows": judgement.comparison.rows,
+            "gates": judgement.gates(),
         },
         tools={**tool_versions(), "onnx": metadata.version("onnx")},
     )
