@@ -46,6 +46,13 @@ def test_both_readers_say_the_same(project: Project) -> None:
     assert fast.rows("digits", limit=2) == slow.rows("digits", limit=2)
     assert fast.rows("digits", numbers=(1, 9)) == slow.rows("digits", numbers=(1, 9))
     assert fast.rows("letters") == slow.rows("letters") == ()
+    for key, value in (("mlx.dataset", "2026-02"), ("mlx.dataset", "it's"), ("mlx.nothing", "2026-02")):
+        assert fast.tagged("digits", key, value) == slow.tagged("digits", key, value)
+    assert fast.tagged("digits", "mlx.dataset", "2026-02") == (2,)
+    assert [set(row.tags) for row in fast.rows("digits", keys=["mlx.params", "mlx.no"])] == [
+        {"mlx.params"}
+    ] * 3
+    assert [row.number for row in fast.rows("digits", keys=[])] == [3, 2, 1]
     assert fast.aliases("digits") == slow.aliases("digits") == {"production": 2}
     assert fast.aliases("letters") == slow.aliases("letters") == {}
     assert fast.count("digits") == slow.count("digits") == 3

@@ -18,9 +18,21 @@ class Reader(Protocol):
         ...
 
     def rows(
-        self, name: str, *, numbers: Sequence[int] | None = None, limit: int | None = None
+        self,
+        name: str,
+        *,
+        numbers: Sequence[int] | None = None,
+        limit: int | None = None,
+        keys: Sequence[str] | None = None,
     ) -> tuple[Row, ...]:
-        """A model's versions, newest first: all, the given ones, or the last `limit`."""
+        """A model's versions, newest first: all, the given ones, or the last `limit`.
+
+        With `keys` only these tags are wanted; more may come.
+        """
+        ...
+
+    def tagged(self, name: str, key: str, value: str) -> tuple[int, ...]:
+        """The versions of a model that have a tag of exactly this value, newest first."""
         ...
 
     def aliases(self, name: str) -> dict[str, int]:

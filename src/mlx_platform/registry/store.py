@@ -59,7 +59,12 @@ class Store:
         return len(self.rows(name))
 
     def rows(
-        self, name: str, *, numbers: Sequence[int] | None = None, limit: int | None = None
+        self,
+        name: str,
+        *,
+        numbers: Sequence[int] | None = None,
+        limit: int | None = None,
+        keys: Sequence[str] | None = None,  # noqa: ARG002 - MLflow sends every tag, wanted or not
     ) -> tuple[Row, ...]:
         """A model's versions with their tags, newest first: all, the given ones, or the last `limit`."""
         client = self._client()
@@ -75,6 +80,24 @@ class Store:
             limit=limit,
         )
         return tuple(_row(version) for version in versions if version.status == "READY")
+
+    def tagged(self, name: str, key: str, value: str) -> tuple[int, ...]:
+        """The versions of a model that have a tag of exactly this value, newest first."""
+        client = self._client()
+        search = f"name = '{name}'"
+        if not {"'", "`"} & {*key, *value}:
+            search += f" AND tags.`{key}` = '{value}'"
+        found = self._pages(
+            lambda token: client.search_model_versions(
+                search, max_results=_PAGE, order_by=["version_number DESC"], page_token=token
+            ),
+            f"search the versions of {name}",
+        )
+        return tuple(
+            int(version.version)
+            for version in found
+            if version.status == "READY" and version.tags.get(key) == value
+        )
 
     def aliases(self, name: str) -> dict[str, int]:
         """Who holds which alias, as MLflow has it."""

@@ -1,0 +1,229 @@
+"""The names under which people ask for what is known about a version: `metrics.f1`, `params.lr`, `created`.
+
+One table serves filtering, sorting and printing, so a name means the same thing everywhere.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.registry.findings import metrics_of
+from mlx_platform.registry.version import (
+    ACTOR,
+    DATASET_FINGERPRINT,
+    TASK,
+    EvidenceSummary,
+    Version,
+    evidence_of,
+)
+
+Kind = Literal["number", "text", "any", "time", "flag", "set"]
+"""How a field compares; `any` is text that is a number where it reads as one."""
+Value = float | str | bool | datetime | tuple[str, ...]
+
+EVIDENCE_KINDS = ("evaluation", "quantization", "consistency", "drift", "shadow")
+"""Kinds whose numbers need no `evidence.` in front: `evaluation.accuracy`."""
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_KEYED: Mapping[str, Kind] = {"metrics": "number", "params": "any", "tags": "any"}
+_MOST_SUGGESTED_FROM = 200  # versions whose names are looked through for a misspelt one
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A name that was understood: `root`, and behind the first dot `key` where the root takes one."""
+
+    text: str
+    root: str
+    key: str
+    kind: Kind
+
+
+class Known:
+    """What is known about a version, by field; the evidence is read only when it is asked for."""
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+
+    def value(self, field: Field) -> Value | None:
+        """The field's value; None where the version has none."""
+        version, key = self.version, field.key
+        match field.root:
+            case "metrics":
+                return version.metrics.get(key)
+            case "params":
+                return version.params.get(key)
+            case "tags":
+                return version.tags.get(key)
+            case "evidence":
+                return self._found(*_split(key))
+            case root if root in EVIDENCE_KINDS:
+                return self._found(root, key)
+            case root:
+                value = _PLAIN[root][1](version)
+                return None if value == "" else value
+
+    def keys(self, root: str) -> tuple[str, ...]:
+        """Every key that the version has below a root, as it would be written."""
+        version = self.version
+        tables: dict[str, Iterable[str]] = {
+            "metrics": version.metrics,
+            "params": version.params,
+            "tags": version.tags,
+            "evidence": self._evidence,
+        }
+        if root in EVIDENCE_KINDS:
+            return tuple(self._numbers(root))
+        return tuple(tables.get(root, ()))
+
+    @cached_property
+    def _evidence(self) -> dict[str, EvidenceSummary]:
+        return evidence_of(self.version)
+
+    def _numbers(self, kind: str) -> dict[str, float]:
+        found = self._evidence.get(kind)
+        return metrics_of(found.numbers) if found else {}
+
+    def _found(self, kind: str, path: str) -> Value | None:
+        found = self._evidence.get(kind)
+        if found is None:
+            return None
+        if path in {"", "verdict"}:
+            return found.verdict or None
+        if path == "created":
+            return _moment(found.created)
+        return _number_at(found.numbers, path)
+
+
+def parse_field(text: str) -> Field:
+    """Understand a field's name.
+
+    Raises:
+        UsageError: no field has this name; the hint names the closest.
+    """
+    root, dot, key = text.partition(".")
+    if not dot and root in _PLAIN:
+        return Field(text, root, "", _PLAIN[root][0])
+    if dot and key:
+        if root in _KEYED:
+            return Field(text, root, key, _KEYED[root])
+        if root == "evidence":
+            return Field(text, root, key, _evidence_kind(_split(key)[1]))
+        if root in EVIDENCE_KINDS:
+            return Field(text, root, key, _evidence_kind(key))
+    if not dot and (root in _KEYED or root == "evidence" or root in EVIDENCE_KINDS):
+        example = "evaluation" if root == "evidence" else "accuracy"
+        raise UsageError(f"{root!r} needs a key.", hint=f"Write for example {root}.{example}.")
+    raise UsageError(
+        f"There is no field {printable(text, 100)!r}.", hint=did_you_mean(text, [*_PLAIN, *_examples(key)])
+    )
+
+
+def suggestion(field: Field, versions: Iterable[Version]) -> str:
+    """A hint for a field that none of the versions has: the closest one that some do."""
+    known: dict[str, None] = {}
+    for version, _ in zip(versions, range(_MOST_SUGGESTED_FROM), strict=False):
+        known |= dict.fromkeys(Known(version).keys(field.root))
+    return did_you_mean(field.text, [f"{field.root}.{key}" for key in known])
+
+
+def number_of(text: str) -> float | None:
+    """The text as a finite number, when it is written like one."""
+    if len(text) > 40 or not _NUMBER.fullmatch(text):
+        return None
+    value = float(text)
+    return value if abs(value) < float("inf") else None
+
+
+def sort_versions(versions: Iterable[Version], field: Field, *, descending: bool) -> list[Version]:
+    """Put versions in the order of a field, in either direction those last that have no value.
+
+    Text is in numeric order when all of it is numbers. Ties stay as they were.
+    """
+    found = [(Known(version).value(field), version) for version in versions]
+    having = [(value, version) for value, version in found if value is not None]
+    lacking = [version for value, version in found if value is None]
+    keys: list[Any] = [value for value, _ in having]
+    numbers = [number_of(str(value)) for value in keys]
+    if field.kind == "any" and None not in numbers:
+        keys = numbers
+    order = sorted(range(len(keys)), key=keys.__getitem__, reverse=descending)
+    return [having[place][1] for place in order] + lacking
+
+
+def _split(key: str) -> tuple[str, str]:
+    kind, _, path = key.partition(".")
+    return kind, path
+
+
+def _evidence_kind(path: str) -> Kind:
+    if path in {"", "verdict"}:
+        return "text"
+    return "time" if path == "created" else "number"
+
+
+def _examples(key: str) -> list[str]:
+    return [f"{root}.{key or 'KEY'}" for root in (*_KEYED, "evidence", *EVIDENCE_KINDS)]
+
+
+def _number_at(numbers: Mapping[str, Any], path: str) -> float | None:
+    """The number at a dotted path, as `metrics_of` names it; keys may have dots of their own."""
+    if path in numbers:
+        value = numbers[path]
+        return _number_at(value, "value") if isinstance(value, Mapping) else _finite(value)
+    for place, char in enumerate(path):
+        inner = numbers.get(path[:place]) if char == "." else None
+        if isinstance(inner, Mapping) and (found := _number_at(inner, path[place + 1 :])) is not None:
+            return found
+    return None
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
+def _marks(version: Version) -> tuple[str, ...]:
+    marks = [*version.aliases]
+    marks += ["quarantined"] if version.quarantined else []
+    marks += ["archived"] if version.archived else []
+    return tuple(marks) or ("candidate", "staging candidate")
+
+
+_PLAIN: Mapping[str, tuple[Kind, Callable[[Version], Value]]] = {
+    "name": ("text", lambda version: version.name),
+    "version": ("number", lambda version: float(version.number)),
+    "label": ("text", lambda version: version.label),
+    "digest": ("text", lambda version: version.digest),
+    "size": ("number", lambda version: float(version.size) if version.size else ""),
+    "created": ("time", lambda version: version.created),
+    "alias": ("set", lambda version: version.aliases),
+    "aliases": ("set", lambda version: version.aliases),
+    "state": ("set", _marks),
+    "candidate": ("flag", lambda version: version.candidate),
+    "archived": ("flag", lambda version: version.archived),
+    "quarantined": ("flag", lambda version: bool(version.quarantined)),
+    "quantized": ("flag", lambda version: version.quantized),
+    "parent": ("text", lambda version: version.parent),
+    "dataset": ("text", lambda version: version.dataset_version),
+    "dataset_fingerprint": ("text", lambda version: version.tags.get(DATASET_FINGERPRINT, "")),
+    "git_commit": ("text", lambda version: version.git_commit),
+    "actor": ("text", lambda version: version.tags.get(ACTOR, "")),
+    "task": ("text", lambda version: version.tags.get(TASK, "")),
+    "description": ("text", lambda version: version.description),
+    "run_id": ("text", lambda version: version.run_id),
+}
