@@ -13,11 +13,12 @@ from mlx_platform.core.files import file_lock
 from mlx_platform.core.settings import Settings
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.registry.address import parse_address
-from mlx_platform.registry.artifacts import artifact_root, locate
+from mlx_platform.registry.artifacts import artifact_root, locate, locate_foreign
 from mlx_platform.registry.cache import Opener, folder_opener
 from mlx_platform.registry.reader import Reader
 from mlx_platform.registry.ref import is_name
 from mlx_platform.registry.sqlite_read import SqliteReader
+from mlx_platform.registry.sqlite_write import sqlite_writer
 from mlx_platform.registry.version import Version, version_of
 from mlx_platform.registry.writer import Writer
 
@@ -38,6 +39,7 @@ class Backend:
         self._timeout = settings.registry.timeout
         self._address = parse_address(settings.registry.uri, settings.folder)
         self._root = artifact_root(settings.registry.artifacts, settings.path(settings.registry.artifacts))
+        self._sources = tuple(artifact_root(text, settings.path(text)) for text in settings.registry.sources)
 
     @property
     def shown(self) -> str:
@@ -72,7 +74,16 @@ class Backend:
 
     @cached_property
     def writer(self) -> Writer:
-        """The lightest writer of rows that fits the registry; bytes and runs are the store's."""
+        """The lightest writer of rows that fits the registry; bytes and runs are the store's.
+
+        Raises:
+            NotFoundError: there is no registry yet.
+            UnavailableError: it is locked, or no database.
+        """
+        if self._address.database:
+            fast = sqlite_writer(self._address.database, timeout=self._timeout)
+            if fast:
+                return fast
         return self.store
 
     def create(self) -> bool:
@@ -124,6 +135,16 @@ class Backend:
             self._root,
             server=self._address.kind == "server",
         )
+        return folder_opener(place) if isinstance(place, Path) else self._remote_opener(place)
+
+    def foreign_opener(self, location: str) -> Opener:
+        """How to read the files of a model that plain MLflow put somewhere.
+
+        Raises:
+            IntegrityError: the settings allow no model to be read there.
+        """
+        server = self._address.kind == "server"
+        place = locate_foreign(location, (self._root, *self._sources), server=server)
         return folder_opener(place) if isinstance(place, Path) else self._remote_opener(place)
 
     def _remote_opener(self, uri: str) -> Opener:

@@ -6,16 +6,13 @@ checked first, and a shape that is not known is left to MLflow's own client.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mlx_platform.core.errors import IntegrityError, NotFoundError, UnavailableError
-from mlx_platform.core.text import printable
-from mlx_platform.registry.address import locked
+from mlx_platform.registry.sqlite_file import DELETED, WORKSPACE, columns_of, no_registry, open_database
 from mlx_platform.registry.version import Row
 
-_WORKSPACE = "default"
 _NEEDED = {
     "registered_models": {"name"},
     "registered_model_tags": {"name", "key", "value"},
@@ -34,7 +31,7 @@ _NEEDED = {
     "model_version_tags": {"name", "version", "key", "value"},
 }
 # Deleted versions stay in the table; versions that are not ready have no complete bytes.
-_VISIBLE = "v.current_stage IS NOT 'Deleted_Internal' AND (v.status IS NULL OR v.status = 'READY')"
+_VISIBLE = f"v.current_stage IS NOT '{DELETED}' AND (v.status IS NULL OR v.status = 'READY')"
 _BATCH = 500  # bound parameters in one statement
 
 
@@ -54,12 +51,14 @@ class SqliteReader:
             UnavailableError: it stayed locked, or is no database.
         """
         with self._connect() as connection:
-            shapes = {table: _columns(connection, table) for table in _NEEDED}
-            if not any(shapes.values()) and not _columns(connection, "alembic_version"):
-                raise self._nothing()
+            shapes = {table: columns_of(connection, table) for table in _NEEDED}
+            if not any(shapes.values()) and not columns_of(connection, "alembic_version"):
+                raise no_registry(self._database)
         # The workspace column came later: all tables have it, or none does.
         workspaces = {"workspace" in columns for columns in shapes.values()}
-        return len(workspaces) == 1 and all(columns >= _NEEDED[table] for table, columns in shapes.items())
+        return len(workspaces) == 1 and all(
+            columns.keys() >= _NEEDED[table] for table, columns in shapes.items()
+        )
 
     def names(self) -> tuple[str, ...]:
         """Every registered model by name, also those of the journal; prompts are left out."""
@@ -80,7 +79,12 @@ class SqliteReader:
             return int(connection.execute(query, (name,)).fetchone()[0])
 
     def rows(
-        self, name: str, *, numbers: Sequence[int] | None = None, limit: int | None = None
+        self,
+        name: str,
+        *,
+        numbers: Sequence[int] | None = None,
+        limit: int | None = None,
+        keys: Sequence[str] | None = None,
     ) -> tuple[Row, ...]:
         """A model's versions with their tags, newest first: all, the given ones, or the last `limit`."""
         with self._connect() as connection:
@@ -98,7 +102,7 @@ class SqliteReader:
             bound.append(-1 if limit is None else limit)
             found = connection.execute(query, bound).fetchall()
             wanted = None if numbers is None and limit is None else [int(row[0]) for row in found]
-            tags = self._tags(connection, name, wanted)
+            tags = self._tags(connection, name, wanted, keys)
             return tuple(
                 Row(
                     name=name,
@@ -112,6 +116,17 @@ class SqliteReader:
                 )
                 for number, created, source, run, description, stage in found
             )
+
+    def tagged(self, name: str, key: str, value: str) -> tuple[int, ...]:
+        """The versions of a model that have a tag of exactly this value, newest first."""
+        with self._connect() as connection:
+            where = f"{self._in_workspace(connection, 't')} AND {self._in_workspace(connection, 'v')}"
+            query = (
+                "SELECT v.version FROM model_version_tags t JOIN model_versions v "  # noqa: S608 - constants
+                f"ON v.name = t.name AND v.version = t.version WHERE t.name = ? AND {where} AND {_VISIBLE} "
+                "AND t.key = ? AND t.value = ? ORDER BY v.version DESC"
+            )
+            return tuple(int(number) for (number,) in connection.execute(query, (name, key, value)))
 
     def aliases(self, name: str) -> dict[str, int]:
         """Who holds which alias, as MLflow has it."""
@@ -138,25 +153,28 @@ class SqliteReader:
             row = connection.execute(query, (name, number)).fetchone()
         return str(row[0] or "") if row else ""
 
-    def _nothing(self) -> NotFoundError:
-        return NotFoundError(
-            f"There is no registry at {printable(str(self._database))}.", hint="Create one with: mlx init"
-        )
-
     def _tags(
-        self, connection: sqlite3.Connection, name: str, numbers: Sequence[int] | None
+        self,
+        connection: sqlite3.Connection,
+        name: str,
+        numbers: Sequence[int] | None,
+        keys: Sequence[str] | None,
     ) -> dict[int, dict[str, str]]:
         where = self._in_workspace(connection, "t")
         query = f"SELECT t.version, t.key, t.value FROM model_version_tags t WHERE t.name = ? AND {where}"  # noqa: S608 - constants
+        bound = [name]
+        if keys is not None:
+            query += f" AND t.key IN ({_marks(keys)})"
+            bound += keys
         tags: dict[int, dict[str, str]] = {}
         if numbers is None:
-            found = connection.execute(query, (name,)).fetchall()
+            found = connection.execute(query, bound).fetchall()
         else:
             found = []
             for start in range(0, len(numbers), _BATCH):
                 part = numbers[start : start + _BATCH]
                 found += connection.execute(
-                    f"{query} AND t.version IN ({_marks(part)})", (name, *part)
+                    f"{query} AND t.version IN ({_marks(part)})", (*bound, *part)
                 ).fetchall()
         for number, key, value in found:
             tags.setdefault(int(number), {})[str(key)] = _text(value)
@@ -164,40 +182,14 @@ class SqliteReader:
 
     def _in_workspace(self, connection: sqlite3.Connection, alias: str) -> str:
         if self._workspaces is None:
-            self._workspaces = "workspace" in _columns(connection, "model_versions")
-        return f"{alias}.workspace = '{_WORKSPACE}'" if self._workspaces else "1"
+            self._workspaces = "workspace" in columns_of(connection, "model_versions")
+        return f"{alias}.workspace = '{WORKSPACE}'" if self._workspaces else "1"
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        if not self._database.is_file():
-            raise self._nothing()
-        # Read-write only so that SQLite may roll back what a killed writer left; query_only forbids the rest.
-        uri = f"{self._database.as_uri()}?mode=rw"
-        try:
-            with closing(
-                sqlite3.connect(uri, uri=True, timeout=self._timeout, isolation_level=None)
-            ) as connection:
-                connection.execute("PRAGMA query_only = ON")
-                connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-                yield connection
-        except sqlite3.Error as error:
-            raise _explain(error, self._database) from error
-        except (TypeError, ValueError) as error:
-            # SQLite columns hold whatever was put there, of any type.
-            raise IntegrityError(
-                f"The registry {printable(str(self._database))} holds values that no registry writes."
-            ) from error
-
-
-def _explain(error: sqlite3.Error, database: Path) -> UnavailableError:
-    shown = printable(str(database))
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        return locked(shown)
-    return UnavailableError(f"The registry {shown} cannot be read: {printable(str(error), 200)}.")
-
-
-def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
+        with open_database(self._database, timeout=self._timeout) as connection:
+            connection.execute("PRAGMA query_only = ON")
+            yield connection
 
 
 def _text(value: Any) -> str:
