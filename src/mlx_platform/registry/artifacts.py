@@ -1,6 +1,7 @@
 """Where a version's bytes may be: what the registry says about it is checked before anything is opened."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -70,6 +71,52 @@ def locate(location: str, source: str, root: ArtifactRoot, *, server: bool) -> P
     return resolved
 
 
+def locate_foreign(location: str, roots: Sequence[ArtifactRoot], *, server: bool) -> Path | str:
+    """Decide where to read the bytes of a version that plain MLflow registered.
+
+    Args:
+        location: what the registry says.
+        roots: what the settings allow.
+        server: whether a tracking server hands out the locations; stores of its kind are then allowed.
+
+    Returns:
+        A folder inside one of the roots, or the URI of a remote store.
+
+    Raises:
+        IntegrityError: the location points anywhere else, or is written in a way that hides where.
+    """
+    text = location
+    for root in roots:
+        text = _below(text, root)
+    _refuse_tricks(text)
+    path = _local_path(location)
+    if path is None:
+        for root in roots:
+            if root.folder is None and location.startswith(root.uri + "/"):
+                return location
+        if server and urlsplit(location).scheme in _REMOTE:
+            return location
+        raise _not_allowed(location)
+    for root in roots:
+        if root.folder is None:
+            continue
+        allowed = root.folder.resolve()
+        for candidate in (path, *_moved(path, root.folder)):
+            resolved = candidate.resolve()
+            if resolved != allowed and resolved.is_relative_to(allowed):
+                return resolved
+    raise _not_allowed(location)
+
+
+def _moved(path: Path, folder: Path) -> list[Path]:
+    # Below a folder of the same name MLflow's layout is the same, wherever that folder stands by now.
+    parts = path.parts
+    if folder.name not in parts:
+        return []
+    last = len(parts) - 1 - parts[::-1].index(folder.name)
+    return [folder.joinpath(*parts[last + 1 :])]
+
+
 def _below(text: str, root: ArtifactRoot) -> str:
     # The configured part is the user's own, whatever characters it has; only what follows is foreign.
     prefix = root.uri + "/"
@@ -114,6 +161,13 @@ def _remote(location: str, root: ArtifactRoot, *, server: bool) -> str:
     if scheme in _REMOTE and (server or (not root.folder and location.startswith(root.uri + "/"))):
         return location
     raise _elsewhere(location)
+
+
+def _not_allowed(text: str) -> IntegrityError:
+    return IntegrityError(
+        f"The registry says that the model is at {printable(text, 200)!r}, where none may be read.",
+        hint="If it is a store of yours, name its folder or URI in `[registry] sources` of mlx.toml.",
+    )
 
 
 def _elsewhere(text: str) -> IntegrityError:

@@ -1,22 +1,27 @@
 """Packages on this machine, by digest: what lies there was verified, and is verified again cheaply."""
 
 import hashlib
+import json
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import IntegrityError, MlxError, UnavailableError, UsageError
+from mlx_platform.core.files import file_lock, write_atomic
 from mlx_platform.core.text import printable
 
 if TYPE_CHECKING:
     from mlx_platform.inference.package import FileEntry, Package
 
 FALLBACK = ".mlx-cache"
+_NOTES = "foreign"
+_BUILD_SECONDS = 600.0
+_NOTE_CAP = 1 << 20
 _REREAD_CAP = 64 * 1024 * 1024  # bytes of a package that is read whole each time it is opened
 _CHUNK = 1 << 20
 
@@ -60,6 +65,43 @@ class PackageCache:
             entry = workspace.parent / digest
             self._swap(copy, entry, workspace)
             return _open(entry, digest)
+
+    @contextmanager
+    def alone(self, key: str) -> Iterator[None]:
+        """Keep other processes that build the same package out until this one has."""
+        folder = self._notes()
+        with file_lock(folder / f".{key}.lock", timeout=_BUILD_SECONDS, purpose="building the package"):
+            yield
+
+    def keep(self, key: str, note: Mapping[str, Any]) -> None:
+        """Keep what a package was made of under a key, in hex.
+
+        Raises:
+            UnavailableError: there is no place to write to.
+        """
+        path = self._notes() / f"{key}.json"
+        try:
+            write_atomic(path, json.dumps(note), mode=0o600)
+        except UsageError as error:
+            raise UnavailableError(f"The cache cannot be written: {error.message}") from error
+
+    def recall(self, key: str) -> dict[str, Any] | None:
+        """What was kept under a key; None when it is not there, or cannot be read."""
+        for folder in (self._folder, self._fallback):
+            try:
+                with (folder / _NOTES / f"{key}.json").open("rb") as file:
+                    note = json.loads(file.read(_NOTE_CAP))
+            except (OSError, ValueError, RecursionError):
+                continue
+            if isinstance(note, dict):
+                return note
+        return None
+
+    def _notes(self) -> Path:
+        with self._workspace() as workspace:
+            notes = workspace.parent.parent / _NOTES
+            notes.mkdir(mode=0o700, exist_ok=True)
+            return notes
 
     def _swap(self, copy: Path, entry: Path, workspace: Path) -> None:
         for _ in range(10):
