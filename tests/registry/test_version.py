@@ -8,9 +8,11 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.registry.version import (
     METRICS,
     PARAMS,
+    UNKNOWN_TIME,
     Lineage,
     Row,
     check_lineage,
+    created_at,
     evidence_of,
     model_id_of,
     version_of,
@@ -77,14 +79,20 @@ def test_a_version_of_plain_mlflow_is_no_candidate(stage: str, aliases: dict[str
         row(name="=cmd()"),
         row(name="a/../b"),
         row(name="mlx.journal.digits"),
-        row(number=0),
-        row(number=-1),
-        row(created_ms=10**30),
         Row("digits", 1, 0, "", "", "", {"mlflow.prompt.is_prompt": "True"}),
     ],
 )
 def test_rows_that_no_version_of_ours_can_look_like_are_skipped(hostile: Row) -> None:
     assert version_of(hostile, {}) is None
+
+
+@pytest.mark.parametrize("hostile", [row(number=0), row(number=-3), row(created_ms=10**30)])
+def test_a_number_or_a_time_that_no_registry_writes_hides_no_version(hostile: Row) -> None:
+    version = version_of(hostile, {})
+
+    assert version is not None
+    assert version.number == hostile.number
+    assert version.created == (created_at(hostile) or UNKNOWN_TIME)
 
 
 def test_tags_of_the_wrong_form_are_as_good_as_none() -> None:

@@ -43,6 +43,7 @@ REGISTERED_FROM = "mlx.registered_from"
 PROMPT = "mlflow.prompt.is_prompt"
 """MLflow keeps prompts in the tables of the models; what carries this tag is no model."""
 
+UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
 _KEY_PATTERN = re.compile(r"[A-Za-z0-9_./ -]{1,250}")
 _PARAM_CAP = 6000
@@ -274,13 +275,13 @@ def label_of(name: str, number: int, created: datetime) -> str:
 
 
 def version_of(row: Row, aliases: Mapping[str, int]) -> Version | None:
-    """Turn a row into a version; None for what no version of ours can look like (names, prompts)."""
-    if not is_name(row.name) or row.number < 1 or row.tags.get(PROMPT, "").lower() == "true":
+    """Turn a row into a version; None for what is none (names that no model of ours has, prompts).
+
+    A number or a time that no registry writes hides nothing: such a version is there, dated 1970.
+    """
+    if not is_name(row.name) or row.tags.get(PROMPT, "").lower() == "true":
         return None
-    try:
-        created = datetime.fromtimestamp(row.created_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
+    created = created_at(row) or UNKNOWN_TIME
     held = tuple(sorted(alias for alias, number in aliases.items() if number == row.number))
     size = row.tags.get(SIZE, "")
     return Version(
@@ -303,6 +304,14 @@ def version_of(row: Row, aliases: Mapping[str, int]) -> Version | None:
         quarantined=row.tags.get(QUARANTINED, ""),
         stage=row.stage if row.stage in _STAGES else "",
     )
+
+
+def created_at(row: Row) -> datetime | None:
+    """When a row was made; None when what it says is no time."""
+    try:
+        return datetime.fromtimestamp(row.created_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def evidence_of(version: Version) -> dict[str, EvidenceSummary]:
