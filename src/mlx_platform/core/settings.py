@@ -21,10 +21,15 @@ _DEPTH_CAP = 20
 
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
-    """`uri` is any MLflow tracking URI; a relative SQLite path belongs to the file's folder."""
+    """`uri` is any MLflow tracking URI; a relative SQLite path belongs to the file's folder.
+
+    `artifacts` is where packages are kept; `sources` are the other folders and URIs of stores from which a
+    model that plain MLflow registered may be read.
+    """
 
     uri: str = "sqlite:///mlx.db"
     artifacts: str = "mlx-artifacts"
+    sources: tuple[str, ...] = ("mlruns", "mlartifacts")
     timeout: float = setting(10.0, gt=0, le=600, description="seconds to wait for a busy or silent registry")
 
 
@@ -100,6 +105,39 @@ class ServingSettings:
     traffic_disk_bytes: int = setting(10 * 1024**3, ge=1024 * 1024)
 
 
+MoveKind = Literal["promote", "rollback", "adopt"]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """Who is told of moves, and of which: names of models and aliases are patterns such as `fraud-*`.
+
+    Secrets are not in the file: `secret_env` names the variable with the key that signs, and `headers_env` maps
+    further headers to the variables with their values. `start` is where a sink begins that is new.
+    """
+
+    name: str = setting("", pattern="[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+    kind: Literal["webhook", "command"] = "webhook"
+    url: str = ""
+    secret_env: str = ""
+    headers_env: dict[str, str] = field(default_factory=dict)
+    allow_http: bool = False
+    command: tuple[str, ...] = ()
+    models: tuple[str, ...] = ("*",)
+    aliases: tuple[str, ...] = ("*",)
+    kinds: tuple[MoveKind, ...] = ("promote", "rollback", "adopt")
+    start: Literal["now", "beginning"] = "now"
+    timeout: float = setting(10.0, gt=0, le=300, description="seconds for one attempt")
+    max_attempts: int = setting(10, ge=1, le=100, description="before an event is parked")
+
+
+@dataclass(frozen=True, slots=True)
+class EventSettings:
+    """Who is told when an alias has moved."""
+
+    sinks: tuple[SinkSettings, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be configured. `folder` is where relative paths start."""
@@ -113,6 +151,7 @@ class Settings:
     drift: DriftSettings = DriftSettings()
     consistency: ConsistencySettings = ConsistencySettings()
     serving: ServingSettings = ServingSettings()
+    events: EventSettings = EventSettings()
 
     def path(self, text: str) -> Path:
         """A configured path: `~` expanded, relative ones against the settings file's folder."""
@@ -205,7 +244,8 @@ def _from_environment(environment: Mapping[str, str], *, named_in_file: bool) ->
             break
     if environment.get("MLX_ACTOR"):
         found["actor"] = environment["MLX_ACTOR"]
-    tables = {entry.name for entry in fields(Settings) if is_dataclass(entry.type)}
+    # A list of sinks is no variable's value, and MLX_EVENTS_SECRET is a good name for a sink's secret.
+    tables = {entry.name for entry in fields(Settings) if is_dataclass(entry.type)} - {"events"}
     for variable, value in environment.items():
         if not variable.startswith("MLX_") or variable in _RESERVED_VARIABLES or not value:
             continue

@@ -1,0 +1,166 @@
+"""`mlx events deliver`: tell the sinks of every move that they have not been told of yet."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from mlx_platform.core.errors import IntegrityError, UnavailableError
+from mlx_platform.core.report import Report, Result
+from mlx_platform.core.settings import SinkSettings
+from mlx_platform.core.text import plural
+from mlx_platform.registry.courier import Courier, Delivery, make_sender
+from mlx_platform.registry.outbox import wants_model
+from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.sinks import check_model, chosen_sinks, standing_document
+
+Say = Callable[[str], None]
+Pair = tuple[str, str]
+
+
+class _Rounds:
+    """Rounds over every sink and model, and what came of them together."""
+
+    def __init__(self, context: Context, sinks: Sequence[SinkSettings], name: str | None) -> None:
+        self._context = context
+        self._sinks = sinks
+        self._name = name
+        self._senders = {sink.name: make_sender(sink, os.environ, context.settings.folder) for sink in sinks}
+        self._courier = Courier(context.settings, context.clock)
+        self.done: dict[Pair, Delivery] = {}
+        self.broken: dict[str, IntegrityError] = {}
+
+    def go(self, *, eager: bool = False) -> dict[Pair, Delivery]:
+        """One round; only the pairs in which something was delivered, parked, or is left."""
+        found = {}
+        names = self._courier.models() if self._name is None else (self._name,)
+        for sink in self._sinks:
+            for name in names:
+                if not wants_model(sink, name):
+                    continue
+                try:
+                    now = self._courier.deliver(sink, self._senders[sink.name], name, eager=eager)
+                except IntegrityError as error:
+                    # Other models must not wait until this journal is mended.
+                    self.broken[name] = error
+                    continue
+                self.broken.pop(name, None)
+                self._add((sink.name, name), now)
+                if now.delivered or now.parked or now.standing.pending:
+                    found[sink.name, name] = now
+        return found
+
+    def _add(self, pair: Pair, now: Delivery) -> None:
+        before = self.done.get(pair, Delivery(now.standing))
+        self.done[pair] = Delivery(now.standing, before.delivered + now.delivered, before.parked + now.parked)
+
+
+def deliver(
+    context: Context,
+    name: str | None = None,
+    *,
+    sink: str | None = None,
+    wait: float = 30.0,
+    now: bool = False,
+) -> Result:
+    """Tell the sinks of every move that they have still to be told of.
+
+    Args:
+        context: the command's context.
+        name: only this model.
+        sink: only this sink.
+        wait: seconds to wait for the next attempt at what failed.
+        now: try at once what failed before, without waiting for its time.
+
+    Raises:
+        UsageError: no such sink, or its settings or its secret cannot be used.
+        UnavailableError: something is left or had to be parked, or the registry cannot be reached.
+        IntegrityError: a journal is broken; of its model nothing is told.
+    """
+    sinks = chosen_sinks(context, sink)
+    check_model(context, name)
+    rounds = _Rounds(context, sinks, name)
+    end = time.monotonic() + wait
+    with context.progress.stage("delivering events"):
+        left = rounds.go(eager=now)
+        while (pause := _pause(left, context.clock())) is not None and time.monotonic() + pause <= end:
+            time.sleep(pause)
+            left = rounds.go()
+    if rounds.broken:
+        raise next(iter(rounds.broken.values()))
+    return _delivered(rounds.done)
+
+
+def watch(
+    context: Context, name: str | None = None, *, sink: str | None = None, every: float, say: Say
+) -> None:
+    """Deliver until Ctrl-C; `say` hears what is delivered and what goes wrong, each trouble once.
+
+    Raises:
+        UsageError: no such sink, or its settings or its secret cannot be used.
+    """
+    sinks = chosen_sinks(context, sink)
+    check_model(context, name)
+    rounds = _Rounds(context, sinks, name)
+    troubles: set[str] = set()
+    while True:
+        try:
+            found = rounds.go()
+            news = [text for now in found.values() if (text := _news(now))]
+            fresh = {error.message for error in rounds.broken.values()}
+            fresh |= {text for now in found.values() if (text := _trouble(now))}
+        except UnavailableError as error:
+            news, fresh = [], {error.message}
+        for text in (*news, *sorted(fresh - troubles)):
+            say(text)
+        troubles = fresh
+        time.sleep(every)
+
+
+def _pause(left: Mapping[Pair, Delivery], moment: datetime) -> float | None:
+    times = [now.standing.cursor.next_try for now in left.values() if now.standing.pending]
+    waits = [(time_ - moment).total_seconds() for time_ in times if time_]
+    return max(0.01, min(waits)) if waits else None
+
+
+def _delivered(done: Mapping[Pair, Delivery]) -> Result:
+    documents = [
+        {
+            **standing_document(one.standing),
+            "delivered": list(one.delivered),
+            "newly_parked": list(one.parked),
+        }
+        for one in done.values()
+    ]
+    failed = [one for one in done.values() if one.standing.pending or one.parked]
+    if failed:
+        count = sum(len(one.standing.pending) + len(one.parked) for one in failed)
+        standing = failed[0].standing
+        said = standing.cursor.error or "it waits for another attempt"
+        raise UnavailableError(
+            f"{plural(count, 'event')} could not be delivered. {standing.sink}, {standing.model}: {said}.",
+            hint="See: mlx events status",
+            deliveries=documents,
+        )
+    count = sum(len(one.delivered) for one in done.values())
+    parked = sum(len(one.standing.cursor.parked) for one in done.values())
+    summary = f"{plural(count, 'event')} delivered." if count else "Nothing was left to deliver."
+    return Result(
+        command="events deliver",
+        data={"deliveries": documents},
+        report=Report(title="events deliver", summary=summary, next_steps=("mlx events status",)),
+        warnings=(f"{plural(parked, 'event')} parked; see: mlx events status",) if parked else (),
+    )
+
+
+def _news(now: Delivery) -> str:
+    numbers = ", ".join(map(str, now.delivered))
+    return f"{now.standing.sink} was told of {now.standing.model}: event {numbers}" if numbers else ""
+
+
+def _trouble(now: Delivery) -> str:
+    sink, model, error = now.standing.sink, now.standing.model, now.standing.cursor.error
+    if now.parked:
+        numbers = ", ".join(map(str, now.parked))
+        return f"{sink} did not take {model}: event {numbers} is parked: {error}"
+    return f"{sink} does not take {model}: {error}" if now.standing.pending else ""
