@@ -1,5 +1,6 @@
 """`mlx consistency`: do the answers that were served agree with those computed anew?"""
 
+from dataclasses import replace
 from pathlib import Path
 
 from mlx_platform.core.clock import parse_time
@@ -71,13 +72,14 @@ def check_consistency(
             replayer.finish()
         evidence = _keep(context, subject, tally, account, threshold)
         result = result_of(subject, traffic, tally, account, threshold, evidence)
+        result = replace(result, warnings=(*result.warnings, *subject.warnings))
     write_reports(result, report=report, junit=junit)
     return result
 
 
 def _keep(context: Context, subject: Subject, tally: Tally, account: Account, threshold: float) -> str | None:
     """Record the outcome with a registered version, if anything was compared."""
-    if subject.version is None or not tally.requests:
+    if subject.version is None or not subject.sealed or not tally.requests:
         return None
     document = tally.document()
     checks = checks_of(tally, account, threshold)

@@ -109,7 +109,11 @@ def _result(
         data=data,
         report=draw(subject, baseline, window, found, settings, fail_on),
         verdict=overall(found, settings, fail_on=fail_on) if found else Verdict.UNDECIDED,
-        warnings=(*window.warnings(), *_warnings(baseline, window, found)),
+        warnings=(
+            *window.warnings(),
+            *_warnings(baseline, window, found),
+            *(subject.warnings if subject else ()),
+        ),
     )
 
 

@@ -85,8 +85,9 @@ def evaluate(
         other = _open_baseline(context, stack, subject, against, asked.baseline)
         findings = _find(context, subject, other, rows, asked)
     evidence = evidence_of(findings, context.clock)
-    recorded = subject.version is not None and findings.measured
+    recorded = subject.sealed and findings.measured
     result = result_of(findings, evidence.id if recorded else None)
+    result = replace(result, warnings=(*result.warnings, *subject.warnings))
     # Reports first: a registry that cannot be written must not take what was measured with it.
     write_reports(result, report=report, junit=junit)
     if subject.version is not None and recorded:

@@ -8,6 +8,7 @@ from mlx_platform.core.text import plural
 from mlx_platform.registry.cache import copy_package
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import size_text
+from mlx_platform.workflows.subject import not_sealed
 
 
 def pull(context: Context, ref: str, *, output: Path | None = None) -> Result:
@@ -49,4 +50,5 @@ def pull(context: Context, ref: str, *, output: Path | None = None) -> Result:
             ),
             next_steps=(f"mlx serve {version.ref}",),
         ),
+        warnings=not_sealed(version),
     )

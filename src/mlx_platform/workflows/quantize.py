@@ -95,6 +95,7 @@ def quantize(
         with tempfile.TemporaryDirectory(prefix="mlx-quantize-") as folder:
             outcome = _Run(context, subject, request, Path(folder)).outcome()
     result = result_of(outcome)
+    result = replace(result, warnings=(*result.warnings, *subject.warnings))
     write_reports(result, report=report, junit=junit)
     return result
 

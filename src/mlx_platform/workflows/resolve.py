@@ -3,7 +3,7 @@
 from mlx_platform.core.report import Report, Result
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import version_facts
-from mlx_platform.workflows.subject import alias_warnings
+from mlx_platform.workflows.subject import alias_warnings, not_sealed
 
 
 def resolve(context: Context, ref: str) -> Result:
@@ -18,5 +18,5 @@ def resolve(context: Context, ref: str) -> Result:
         command="resolve",
         data=version.document(),
         report=Report(title="resolve", summary=version.ref, facts=version_facts(version)[1:]),
-        warnings=alias_warnings(context, ref),
+        warnings=(*alias_warnings(context, ref), *not_sealed(version)),
     )

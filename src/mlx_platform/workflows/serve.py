@@ -52,7 +52,7 @@ def serve(
 
     settings = _settings(context, host=host, port=port, admin_port=admin_port, traffic=traffic)
     with open_subject(context, ref) as subject:
-        warnings = alias_warnings(context, ref)
+        warnings = (*alias_warnings(context, ref), *subject.warnings)
         for warning in warnings:
             _logger.warning(warning)  # now, not only in the result of a server that runs for weeks
         model = open_model(context, subject, device=device, threads=settings.intra_op_threads)

@@ -11,6 +11,7 @@ from mlx_platform.registry.policy import producing_command
 from mlx_platform.registry.version import INPUTS, OUTPUTS, TASK, EvidenceSummary, Version, evidence_of
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import event_table, version_facts
+from mlx_platform.workflows.subject import not_sealed
 
 
 def show(context: Context, ref: str) -> Result:
@@ -54,7 +55,7 @@ def show(context: Context, ref: str) -> Result:
             sections=tuple(sections),
             next_steps=_next_steps(version, evidence),
         ),
-        warnings=warnings,
+        warnings=(*warnings, *not_sealed(version)),
     )
 
 
@@ -86,7 +87,9 @@ def _evidence_table(found: Iterable[EvidenceSummary]) -> Table:
 
 
 def _next_steps(version: Version, evidence: Mapping[str, EvidenceSummary]) -> tuple[str, ...]:
-    if version.archived or version.quarantined or not version.digest:
+    if not version.sealed:
+        return (f"mlx adopt {version.ref}",)
+    if version.archived or version.quarantined:
         return (f"mlx list {version.name}",)
     steps = []
     if "evaluation" not in evidence:

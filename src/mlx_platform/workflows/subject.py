@@ -35,6 +35,15 @@ class Subject:
         """The version number that the protocol and the traffic log show; `0` when unregistered."""
         return str(self.version.number) if self.version else "0"
 
+    @property
+    def sealed(self) -> bool:
+        """Whether evidence about it can be kept: it is registered, and its bytes cannot change."""
+        return self.version is not None and self.version.sealed
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return not_sealed(self.version) if self.version else ()
+
     def document(self) -> dict[str, Any]:
         """What a command was about, JSON-ready; the version of an unregistered file is null."""
         return {
@@ -78,6 +87,16 @@ def _package(path: Path, out: Path) -> "Package":
     if (path / MANIFEST).is_file():
         return open_package(path)
     return build_package(path, out, BuildOptions()).package
+
+
+def not_sealed(version: Version) -> tuple[str, ...]:
+    """What to say of a version that plain MLflow registered; nothing about ours."""
+    if version.sealed:
+        return ()
+    return (
+        f"{version.ref} is not sealed: its bytes may change, and evidence about it is not kept. "
+        f"Adopt it with: mlx adopt {version.ref}",
+    )
 
 
 def alias_warnings(context: Context, text: str) -> tuple[str, ...]:

@@ -203,5 +203,7 @@ def _next_steps(findings: Findings) -> Iterable[str]:
         yield f'{again} --gate "{example}"'
     elif subject.version is None:
         yield f"mlx register NAME {shlex.quote(subject.source)}"
+    elif not subject.sealed:
+        yield f"mlx adopt {subject.version.ref}"
     elif findings.verdict is Verdict.PASS and PRODUCTION not in subject.version.aliases:
         yield f"mlx promote {subject.version.ref} --to {PRODUCTION}"
