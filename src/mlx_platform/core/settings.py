@@ -112,8 +112,8 @@ MoveKind = Literal["promote", "rollback", "adopt"]
 class SinkSettings:
     """Who is told of moves, and of which: names of models and aliases are patterns such as `fraud-*`.
 
-    Secrets are not in the file: `secret_env` names the variable with the key that signs, and `headers_env` maps
-    further headers to the variables with their values. `start` is where a sink begins that is new.
+    Secrets are not in the file: `secret_env` names the variable with the key that signs, and `headers_env`
+    maps further headers to the variables with their values. `start` is where a sink begins that is new.
     """
 
     name: str = setting("", pattern="[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
