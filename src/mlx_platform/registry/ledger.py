@@ -135,8 +135,8 @@ class Ledger:
                 return written
         raise ConflictError(f"The aliases of {name} move too often right now.", hint="Try again in a moment.")
 
-    def settle(self, name: str, alias: str) -> None:
-        """Make MLflow's alias follow the journal, and the anchor.
+    def settle(self, name: str, alias: str | None) -> None:
+        """Make the anchor, and one of MLflow's aliases, follow the journal.
 
         Raises:
             NotFoundError: the version that holds the alias is not there any more.
@@ -183,12 +183,12 @@ class Ledger:
             raise NotFoundError(f"{event.model} has no version left, so nothing can be written about it.")
         return newest[0].number
 
-    def _settle(self, name: str, alias: str, journal: Journal) -> None:
+    def _settle(self, name: str, alias: str | None, journal: Journal) -> None:
         """Make MLflow's alias and the anchor follow the journal, also when it goes on meanwhile."""
         for _ in range(_ATTEMPTS):
-            wanted = journal.holder(alias)
-            astray = self._backend.reader.aliases(name).get(alias) != wanted
-            if astray:
+            wanted = journal.holder(alias) if alias else None
+            astray = alias and self._backend.reader.aliases(name).get(alias) != wanted
+            if alias and astray:
                 self._backend.writer.set_alias(name, alias, wanted)
             if journal.end and journal.lag:
                 self._backend.writer.set_model_tags(name, {ANCHOR_TAG: journal.end.encode()})
@@ -196,7 +196,7 @@ class Ledger:
                 return
             # A slow writer must not leave its older holder, or its shorter anchor, over a newer one.
             journal = self.journal(name)
-            if journal.holder(alias) == wanted and not journal.lag:
+            if not journal.lag and (alias is None or journal.holder(alias) == wanted):
                 return
 
 
