@@ -23,9 +23,12 @@ from mlx_platform.registry.version import Version, version_of
 from mlx_platform.registry.writer import Writer
 
 if TYPE_CHECKING:
+    from mlx_platform.registry.rest import RestStore
     from mlx_platform.registry.store import Store
 
 _REGISTER_SECONDS = 600.0  # somebody may be copying gigabytes
+_FILE_CAP = 4 << 30  # bytes of a file whose size nobody has written down
+_MANIFEST_CAP = 16 << 20  # bytes, beside those that a version's size counts
 
 
 class Backend:
@@ -47,13 +50,27 @@ class Backend:
         return self._address.shown
 
     @property
+    def timeout(self) -> float:
+        """Seconds to wait for a registry that is busy or silent."""
+        return self._timeout
+
+    @property
+    def local(self) -> bool:
+        """Whether packages lie on this disk, and cost nothing to look at."""
+        return self._root.folder is not None and self._address.kind != "server"
+
+    @property
     def database(self) -> Path | None:
         """The file of a SQLite registry."""
         return self._address.database
 
     @cached_property
-    def store(self) -> "Store":
-        """MLflow; connecting is left to its first call."""
+    def store(self) -> "Store | RestStore":
+        """All that a registry can do, by a server's REST API or by MLflow; its first call connects."""
+        if self._address.kind == "server":
+            from mlx_platform.registry.rest import RestStore
+
+            return RestStore(self._address, timeout=self._timeout, artifacts=self._root.uri)
         from mlx_platform.registry.store import Store
 
         return Store(self._address, timeout=self._timeout, artifacts=self._root.uri)
@@ -111,7 +128,9 @@ class Backend:
             yield
 
     def load(self, name: str, number: int, holders: Mapping[str, int]) -> Version | None:
-        """One version; None when there is none of this number."""
+        """One version; None when there is none of this number, or when it is no number of a version."""
+        if number < 1:
+            return None
         found = (version_of(row, holders) for row in self.reader.rows(name, numbers=(number,)))
         return next((version for version in found if version), None)
 
@@ -135,7 +154,9 @@ class Backend:
             self._root,
             server=self._address.kind == "server",
         )
-        return folder_opener(place) if isinstance(place, Path) else self._remote_opener(place)
+        if isinstance(place, Path):
+            return folder_opener(place)
+        return self._remote_opener(place, version.size + _MANIFEST_CAP if version.size else _FILE_CAP)
 
     def foreign_opener(self, location: str) -> Opener:
         """How to read the files of a model that plain MLflow put somewhere.
@@ -145,13 +166,13 @@ class Backend:
         """
         server = self._address.kind == "server"
         place = locate_foreign(location, (self._root, *self._sources), server=server)
-        return folder_opener(place) if isinstance(place, Path) else self._remote_opener(place)
+        return folder_opener(place) if isinstance(place, Path) else self._remote_opener(place, _FILE_CAP)
 
-    def _remote_opener(self, uri: str) -> Opener:
+    def _remote_opener(self, uri: str, cap: int) -> Opener:
         def open_file(path: str) -> int:
             with tempfile.TemporaryDirectory(prefix="mlx-") as folder:
                 try:
-                    self.store.download(f"{uri}/{path}", Path(folder))
+                    self.store.download(f"{uri}/{path}", Path(folder), cap)
                     name = Path(path).name
                     return os.open(Path(folder) / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 except (NotFoundError, FileNotFoundError) as error:

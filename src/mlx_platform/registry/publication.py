@@ -19,10 +19,11 @@ from mlx_platform.registry.version import (
 if TYPE_CHECKING:
     from mlx_platform.core.tensors import TensorSpec
     from mlx_platform.inference.package import Package
+    from mlx_platform.registry.rest import RestStore
     from mlx_platform.registry.store import Store
 
 
-def publish(store: "Store", name: str, package: "Package", lineage: Lineage) -> int:
+def publish(store: "Store | RestStore", name: str, package: "Package", lineage: Lineage) -> int:
     """Upload a package and make it the next version of a model, with everything known about it in its tags.
 
     Returns:

@@ -1,7 +1,7 @@
 """The one door to MLflow: everything that imports it, calls it, or knows its errors is in here.
 
-Reading has the same methods as `SqliteReader`; writing is MLflow's own API throughout, so that every backend
-it has can hold a registry, and its web page shows what was written.
+Writing is MLflow's own API throughout, so that every backend it has can hold a registry, and its web page
+shows what was written.
 """
 
 import hashlib
@@ -10,32 +10,33 @@ import re
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError
+from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError, UnavailableError
 from mlx_platform.core.files import file_lock
+from mlx_platform.core.text import printable
 from mlx_platform.registry.address import Address
-from mlx_platform.registry.door import again, prepare_environment, probe, quiet, translate
-from mlx_platform.registry.version import Row
+from mlx_platform.registry.door import prepare_environment, probe, quiet
+from mlx_platform.registry.refusals import again, translate
+from mlx_platform.registry.store_read import PAGE, StoreReader
 
 EXPERIMENT = "mlx"
-_PAGE = 1000
 _FIRST_USE_SECONDS = 300.0  # a migration on a slow disk; the lock dies with its holder
 _MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
+_ABSENT = re.compile(r"\(404\)|NoSuchKey|No such file|not found", re.IGNORECASE)
 _METRIC_FORBIDDEN = re.compile(r"[^A-Za-z0-9_./ -]")
 
 
-class Store:
-    """A registry behind MLflow's client.
+class Store(StoreReader):
+    """A registry in a database, behind MLflow's client; of a server only the bytes that it does not hand out.
 
     Args:
         address: where it is.
         timeout: seconds to wait for one that is locked or silent.
-        artifacts: URI under which a registry without a server keeps its bytes.
+        artifacts: URI under which the registry keeps its bytes.
     """
 
     def __init__(self, address: Address, *, timeout: float, artifacts: str) -> None:
@@ -44,90 +45,24 @@ class Store:
         self._artifacts = artifacts
         self._connected: Any = None
 
-    # Reading
+    # Bytes of other stores
 
-    def names(self) -> tuple[str, ...]:
-        """Every registered model by name, also those of the journal; prompts are left out."""
-        client = self._client()
-        found = self._pages(
-            lambda token: client.search_registered_models(max_results=_PAGE, page_token=token),
-            "list the models",
-        )
-        return tuple(sorted(str(model.name) for model in found))
+    def download(self, location: str, target: Path, cap: int) -> None:
+        """Fetch one file of at most `cap` bytes from a store that is not this machine's disk into a folder.
 
-    def count(self, name: str) -> int:
-        return len(self.rows(name))
+        Raises:
+            NotFoundError: there is no such file.
+        """
+        folder, _, name = location.rpartition("/")
+        with self._bytes(folder, "download a package") as store:
+            store.download_artifacts(name, str(target))
+        if (target / name).stat().st_size > cap:
+            raise IntegrityError(f"{printable(name, 200)} in the store has more than {cap:,} bytes.")
 
-    def rows(
-        self,
-        name: str,
-        *,
-        numbers: Sequence[int] | None = None,
-        limit: int | None = None,
-        keys: Sequence[str] | None = None,  # noqa: ARG002 - MLflow sends every tag, wanted or not
-    ) -> tuple[Row, ...]:
-        """A model's versions with their tags, newest first: all, the given ones, or the last `limit`."""
-        client = self._client()
-        if numbers is not None:
-            found = [self._version(name, number) for number in sorted(set(numbers), reverse=True)]
-            return tuple(_row(version) for version in found if version is not None)
-        size = _PAGE if limit is None else min(limit, _PAGE)
-        versions = self._pages(
-            lambda token: client.search_model_versions(
-                f"name = '{name}'", max_results=size, order_by=["version_number DESC"], page_token=token
-            ),
-            f"list the versions of {name}",
-            limit=limit,
-        )
-        return tuple(_row(version) for version in versions if version.status == "READY")
-
-    def tagged(self, name: str, key: str, value: str) -> tuple[int, ...]:
-        """The versions of a model that have a tag of exactly this value, newest first."""
-        client = self._client()
-        search = f"name = '{name}'"
-        if not {"'", "`"} & {*key, *value}:
-            search += f" AND tags.`{key}` = '{value}'"
-        found = self._pages(
-            lambda token: client.search_model_versions(
-                search, max_results=_PAGE, order_by=["version_number DESC"], page_token=token
-            ),
-            f"search the versions of {name}",
-        )
-        return tuple(
-            int(version.version)
-            for version in found
-            if version.status == "READY" and version.tags.get(key) == value
-        )
-
-    def aliases(self, name: str) -> dict[str, int]:
-        """Who holds which alias, as MLflow has it."""
-        client = self._client()
-        with self._door(f"read the aliases of {name}"):
-            found = client.search_registered_models(f"name = '{name}'", max_results=1)
-            return {str(alias): int(number) for model in found for alias, number in model.aliases.items()}
-
-    def model_tags(self, name: str) -> dict[str, str]:
-        """The tags of a registered model; none when there is no such model."""
-        client = self._client()
-        with self._door(f"read the tags of {name}"):
-            found = client.search_registered_models(f"name = '{name}'", max_results=1)
-            return {str(key): str(value) for model in found for key, value in model.tags.items()}
-
-    def location(self, name: str, number: int) -> str:
-        """Where the bytes of a version are said to be; untrusted."""
-        client = self._client()
-        with self._door(f"find the bytes of {name}/{number}"):
-            return str(client.get_model_version_download_uri(name, str(number)))
-
-    def download(self, location: str, target: Path) -> None:
-        """Fetch one file from a store that is not this machine's disk into an existing folder."""
-        self._client()
-        import mlflow.artifacts
-
-        with self._door("download a package"):
-            mlflow.artifacts.download_artifacts(
-                artifact_uri=location, dst_path=str(target), tracking_uri=self._address.uri
-            )
+    def upload(self, location: str, folder: Path) -> None:
+        """Copy every file of a folder into a store that is not this machine's disk."""
+        with self._bytes(location, "upload the package") as store:
+            store.log_artifacts(str(folder))
 
     # Writing
 
@@ -299,31 +234,24 @@ class Store:
             yield
 
     def _experiment(self) -> str:
-        """The experiment that holds runs and bytes, with its bytes where the settings or the server say."""
+        """The experiment that holds runs and bytes, with its bytes where the settings say."""
         client = self._client()
-        server = self._address.kind == "server"
-        for name in (EXPERIMENT, self._other_experiment()):
+        # A name of its own for where new bytes go when the registry or its folder was moved since the first.
+        other = f"{EXPERIMENT}-{hashlib.sha256(self._artifacts.encode()).hexdigest()[:8]}"
+        for name in (EXPERIMENT, other):
             with self._door("open the experiment"):
                 found = client.get_experiment_by_name(name)
             if found is None:
-                return self._create_experiment(name, None if server else self._artifacts)
-            place = found.artifact_location.rstrip("/")
-            # A server may have been put over a file whose bytes it does not hand out.
-            if place == self._artifacts or (server and urlsplit(place).scheme not in {"", "file"}):
+                return self._create_experiment(name)
+            if found.artifact_location.rstrip("/") == self._artifacts:
                 break
         return str(found.experiment_id)
 
-    def _other_experiment(self) -> str:
-        """Where new bytes go when the registry was moved, or the settings were, since the first ones."""
-        if self._address.kind == "server":
-            return f"{EXPERIMENT}-served"
-        return f"{EXPERIMENT}-{hashlib.sha256(self._artifacts.encode()).hexdigest()[:8]}"
-
-    def _create_experiment(self, name: str, location: str | None) -> str:
+    def _create_experiment(self, name: str) -> str:
         client = self._client()
         try:
             with self._door("create the experiment"):
-                return str(client.create_experiment(name, artifact_location=location))
+                return str(client.create_experiment(name, artifact_location=self._artifacts))
         except ConflictError:
             with self._door("open the experiment"):
                 return str(client.get_experiment_by_name(name).experiment_id)
@@ -341,42 +269,69 @@ class Store:
         with self._door("log parameters and metrics"):
             for start in range(0, len(texts), 100):
                 client.log_batch(run, params=texts[start : start + 100])
-            for start in range(0, len(numbers), _PAGE):
-                client.log_batch(run, metrics=numbers[start : start + _PAGE])
+            for start in range(0, len(numbers), PAGE):
+                client.log_batch(run, metrics=numbers[start : start + PAGE])
+
+    def discard_model(self, model: str) -> None:
+        """Delete an uploaded model with its bytes, and the run that uploaded it if it never came to an end.
+
+        Raises:
+            NotFoundError: there is no such model.
+        """
+        client = self._client()
+        with self._door(f"delete {model}"):
+            run = client.get_run(client.get_logged_model(model).source_run_id).info
+            self._delete_model(model)
+            if run.status == "RUNNING":
+                client.set_terminated(run.run_id, "FAILED")
+                client.delete_run(run.run_id)
+
+    def erase(self, model: str) -> None:
+        """Delete a logged model with its bytes, and leave its run; one that is gone already is as good."""
+        client = self._client()
+        with suppress(NotFoundError):
+            _, location = self.logged_model(model)
+            # The bytes first: without the model nobody would know where they are.
+            if "://" not in self._artifacts and _MODEL_ID.fullmatch(model):
+                shutil.rmtree(Path(self._artifacts) / "models" / model, ignore_errors=True)
+            else:
+                self.remove(location)
+            with self._door(f"delete {model}"):
+                client.delete_logged_model(model)
+
+    def remove(self, location: str) -> None:
+        """Delete the files below a URI."""
+        with suppress(NotFoundError), self._bytes(location, "delete a package") as store:
+            store.delete_artifacts()
 
     def _discard(self, run: str, model: str) -> None:
         client = self._client()
         # What went wrong before is what the user must hear of.
         with suppress(MlxError), self._door("discard what was not finished"):
             if model:
-                client.delete_logged_model(model)
-                local = self._address.kind != "server" and "://" not in self._artifacts
-                if local and _MODEL_ID.fullmatch(model):
-                    shutil.rmtree(Path(self._artifacts) / "models" / model, ignore_errors=True)
+                self._delete_model(model)
             client.set_terminated(run, "FAILED")
             client.delete_run(run)
 
-    def _version(self, name: str, number: int) -> Any:
-        client = self._client()
-        try:
-            with self._door(f"read {name}/{number}"):
-                version = client.get_model_version(name, str(number))
-        except NotFoundError:
-            return None
-        return version if version.status == "READY" else None
+    def _delete_model(self, model: str) -> None:
+        self._client().delete_logged_model(model)
+        if "://" not in self._artifacts and _MODEL_ID.fullmatch(model):
+            shutil.rmtree(Path(self._artifacts) / "models" / model, ignore_errors=True)
 
-    def _pages(
-        self, search: Callable[[str | None], Any], doing: str, *, limit: int | None = None
-    ) -> list[Any]:
-        found: list[Any] = []
-        token: str | None = None
-        while True:
+    @contextmanager
+    def _bytes(self, location: str, doing: str) -> Iterator[Any]:
+        """MLflow's way into an artifact store; the registry itself is not asked."""
+        prepare_environment(self._timeout)
+        try:
             with self._door(doing):
-                page = search(token)
-            found += list(page)
-            token = page.token or None
-            if token is None or (limit is not None and len(found) >= limit):
-                return found[:limit]
+                from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+                yield get_artifact_repository(location, tracking_uri=self._address.uri)
+        except UnavailableError as error:
+            # The errors of the stores' own libraries, which nothing here imports, say it in their text alone.
+            if _ABSENT.search(str(error.__cause__)):
+                raise NotFoundError(error.message) from error
+            raise
 
     @contextmanager
     def _door(self, doing: str) -> Iterator[None]:
@@ -394,22 +349,6 @@ class Store:
             # A server's refusal says so in MLflow's own form; anything else that comes back is no answer.
             answered = self._address.kind != "server" or isinstance(error, RestException)
             raise translate(error, code, answered=answered, doing=doing, shown=self._address.shown) from error
-
-
-def _row(version: Any) -> Row:
-    try:
-        return Row(
-            name=str(version.name),
-            number=int(version.version),
-            created_ms=int(version.creation_timestamp or 0),
-            source=str(version.source or ""),
-            run_id=str(version.run_id or ""),
-            description=str(version.description or ""),
-            tags={str(key): str(value) for key, value in version.tags.items()},
-            stage=str(version.current_stage or ""),
-        )
-    except (TypeError, ValueError) as error:
-        raise IntegrityError("The registry answers with a version that has no number.") from error
 
 
 @contextmanager

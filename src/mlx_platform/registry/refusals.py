@@ -1,0 +1,61 @@
+"""What a registry refuses, or fails to say, turned into errors of ours."""
+
+import time
+from collections.abc import Callable
+
+from mlx_platform.core.errors import ConflictError, MlxError, NotFoundError, UnavailableError, UsageError
+from mlx_platform.core.text import first_line, printable
+from mlx_platform.registry.address import locked
+
+_ERRORS: dict[str, type[MlxError]] = {
+    "INVALID_PARAMETER_VALUE": UsageError,
+    "RESOURCE_DOES_NOT_EXIST": NotFoundError,
+    "NOT_FOUND": NotFoundError,
+    "RESOURCE_ALREADY_EXISTS": ConflictError,
+    "ALREADY_EXISTS": ConflictError,
+    "RESOURCE_CONFLICT": ConflictError,
+    "ABORTED": ConflictError,
+    # What MLflow makes of two first writers of one key, of which the second may simply try again.
+    "BAD_REQUEST": ConflictError,
+}
+
+
+def translate(error: Exception, code: str, *, answered: bool, doing: str, shown: str) -> MlxError:
+    """Turn an error out of MLflow into ours.
+
+    Args:
+        error: whatever came out.
+        code: MLflow's error code, empty when the error is not MLflow's own.
+        answered: whether the registry itself said so.
+        doing: what was tried, as in "could not ...".
+        shown: the registry's URI, safe to print.
+    """
+    text = first_line(error)
+    kind = _ERRORS.get(code)
+    if kind is UsageError and "alias" in text and "not found" in text:
+        kind = NotFoundError
+    if kind is None or not (answered or kind is UsageError):
+        return unavailable(text, shown, doing)
+    return kind(f"Could not {doing}: {text}.")
+
+
+def unavailable(text: str, shown: str, doing: str = "reach the registry") -> UnavailableError:
+    """The error of a registry that is locked, silent, refusing, or no registry at all."""
+    if "locked" in text:
+        return locked(shown)
+    return UnavailableError(
+        f"Could not {doing} at {shown}: {printable(text, 200)}.",
+        hint="Is it running? --registry, MLX_REGISTRY or mlx.toml names another one.",
+    )
+
+
+def again(write: Callable[[], None], attempts: int = 5) -> None:
+    """Repeat a write that lost against another first writer of the same key."""
+    for attempt in range(attempts):
+        try:
+            return write()
+        except ConflictError:
+            if attempt == attempts - 1:
+                raise
+            time.sleep(0.02 * (attempt + 1))
+    return None
