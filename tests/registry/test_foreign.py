@@ -1,22 +1,9 @@
 """Versions of plain MLflow as sealed packages."""
 
-from pathlib import Path
-
 import pytest
-from plain_mlflow import copy_plain, make_plain
 from projects import Project
 
 from mlx_platform.core.errors import UsageError
-
-
-@pytest.fixture(scope="session")
-def plain_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_plain(tmp_path_factory.getbasetemp() / "plain-template")
-
-
-@pytest.fixture
-def theirs(plain_template: Path, tmp_path: Path) -> Project:
-    return Project(copy_plain(plain_template, tmp_path / "theirs"))
 
 
 @pytest.mark.parametrize("ref", ["theirs/1", "theirs/2", "theirs/3", "theirs@champion", "copied/1"])

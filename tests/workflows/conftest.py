@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from plain_mlflow import copy_plain, make_plain
 from projects import Project, copy_project, make_template
 
 
@@ -14,3 +15,14 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def project(template: Path, tmp_path: Path) -> Project:
     return copy_project(template, tmp_path / "project")
+
+
+@pytest.fixture(scope="session")
+def plain_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_plain(tmp_path_factory.getbasetemp() / "plain-template")
+
+
+@pytest.fixture
+def theirs(plain_template: Path, tmp_path: Path) -> Project:
+    """A project whose registry was filled with MLflow alone."""
+    return Project(copy_plain(plain_template, tmp_path / "theirs"))

@@ -28,16 +28,19 @@ def add_commands(app: typer.Typer) -> None:
         examples=(
             "mlx register digits model.onnx --dataset-version 2026-11 --param lr=0.01 --metric f1=0.93",
             "mlx register digits ./package --baseline train.parquet --git-commit auto",
+            "mlx register digits runs:/0a1b2c3d4e5f60718293a4b5c6d7e8f9/model",
+            "mlx register digits models:/sandbox/3 --parent digits/2",
         ),
     )
     def register(
         run: Run,
         name: NameArgument,
         source: Annotated[
-            Path,
+            str,
             typer.Argument(
                 metavar="SOURCE",
-                help="An .onnx file, a folder with model.onnx and model.toml, or a .skops estimator.",
+                help="An .onnx file, a folder with model.onnx and model.toml, a .skops estimator, "
+                "models:/NAME/3, models:/NAME@ALIAS or runs:/RUN_ID/PATH.",
             ),
         ],
         dataset_version: Annotated[
@@ -65,6 +68,12 @@ def add_commands(app: typer.Typer) -> None:
         if_exists: Annotated[
             str, typer.Option("--if-exists", metavar="reuse|fail", help="When the same content is there.")
         ] = "reuse",
+        parent: Annotated[
+            str, typer.Option("--parent", metavar="REF", help="The version that this one was made from.")
+        ] = "",
+        description: Annotated[
+            str, typer.Option("--description", metavar="TEXT", help="A sentence for people.")
+        ] = "",
     ) -> "Result":
         """Seal a model into a package and register it as a new version."""
         from mlx_platform.workflows.register import register as workflow
@@ -80,7 +89,33 @@ def add_commands(app: typer.Typer) -> None:
             golden=golden,
             baseline=baseline,
             if_exists=if_exists,
+            parent=parent,
+            description=description,
         )
+
+    @command(
+        app,
+        "adopt",
+        examples=("mlx adopt digits/3 --dry-run", "mlx adopt digits/3", "mlx adopt digits --json"),
+    )
+    def adopt(
+        run: Run,
+        ref: Annotated[
+            str,
+            typer.Argument(
+                metavar="REF",
+                help="A version that plain MLflow registered, or a model for every such version that holds "
+                "an alias or a stage.",
+            ),
+        ],
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Build and check the package, and register nothing.")
+        ] = False,
+    ) -> "Result":
+        """Seal a version that plain MLflow registered, as the next version of the same model."""
+        from mlx_platform.workflows.adopt import adopt as workflow
+
+        return workflow(run.context, ref, dry_run=dry_run)
 
     @command(
         app, "list", examples=("mlx list", "mlx list digits --alias production", "mlx list digits --json")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.text import listed
-from mlx_platform.registry.version import Lineage, Version, check_lineage
+from mlx_platform.registry.version import DATASET_FINGERPRINT, QUANTIZED, Lineage, Version, check_lineage
 
 CONTEXT_TAG = "mlflow.data.context"
 """The tag of a run's dataset that says what it was for."""
@@ -47,14 +47,18 @@ def lineage_of(run: RunRecord | None, version: Version | None) -> tuple[Lineage,
     params = {**(run.params if run else {}), **(sealed.params if sealed else {})}
     metrics = {**(run.metrics if run else {}), **(sealed.metrics if sealed else {})}
     tags = _own_tags({**(run.tags if run else {}), **(version.tags if version else {})})
+    if sealed and sealed.quantized:
+        tags[QUANTIZED] = sealed.tags[QUANTIZED]  # it needs the same evidence as the one it was copied from
     commit = run.tags.get(_GIT_COMMIT, "").lower() if run else ""
     description = version.description if version else ""
     kept = Lineage(
         dataset_version=sealed.dataset_version if sealed else dataset_text(run),
         git_commit=sealed.git_commit if sealed else commit if _COMMIT.fullmatch(commit) else "",
+        dataset_fingerprint=sealed.tags.get(DATASET_FINGERPRINT, "") if sealed else "",
         params={key: text for key, text in params.items() if _fits(Lineage(params={key: text}))},
         metrics={key: value for key, value in metrics.items() if _fits(Lineage(metrics={key: value}))},
         description=description if _fits(Lineage(description=description)) else "",
+        parent=sealed.parent if sealed else "",
         tags=tags,
     )
     lost = [*params.keys() - kept.params.keys(), *metrics.keys() - kept.metrics.keys()]

@@ -14,6 +14,7 @@ from mlx_platform.workflows.commit import commit_of
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import version_facts
 from mlx_platform.workflows.inputs import no_inputs
+from mlx_platform.workflows.origin import Origin, open_origin
 
 if TYPE_CHECKING:
     from mlx_platform.inference.dataset import Dataset
@@ -25,7 +26,7 @@ _IF_EXISTS = ("reuse", "fail")
 def register(
     context: Context,
     name: str,
-    source: Path,
+    source: Path | str,
     *,
     dataset_version: str = "",
     params: Mapping[str, str] | None = None,
@@ -42,7 +43,9 @@ def register(
     Args:
         context: the command's context.
         name: the model.
-        source: an `.onnx` file, a folder with `model.onnx`, or a `.skops` file.
+        source: an `.onnx` file, a folder with `model.onnx`, a `.skops` file, or what the registry has
+            already: `models:/NAME/3`, `models:/NAME@ALIAS`, `runs:/RUN_ID/PATH`. What is known about that is
+            kept, unless the arguments say otherwise.
         dataset_version: version of the training data.
         params: hyper-parameters.
         metrics: metrics of the training.
@@ -59,9 +62,9 @@ def register(
         ConflictError: the content is there and `if_exists` is `fail`.
     """
     check_name(name)
-    _check_flags(source, golden, baseline, if_exists)
+    _check_flags(golden, baseline, if_exists)
     rows = _read_baseline(baseline) if baseline else None
-    lineage = Lineage(
+    given = Lineage(
         dataset_version=dataset_version,
         dataset_fingerprint=rows.fingerprint if rows else "",
         git_commit=commit_of(git_commit, Path.cwd()),
@@ -71,23 +74,42 @@ def register(
         description=description,
         tags={ACTOR: context.actor},
     )
-    check_lineage(lineage)
+    check_lineage(given)
     # Private to this user; whatever ends the command, the folder goes with it.
-    with tempfile.TemporaryDirectory(prefix="mlx-register-") as folder:
-        package, warnings = _build(context, source, Path(folder) / "package", golden, rows)
+    with (
+        open_origin(context, source) as origin,
+        tempfile.TemporaryDirectory(prefix="mlx-register-") as folder,
+    ):
+        lineage = _together(origin.lineage, given)
+        check_lineage(lineage)
+        package, warnings = _build(context, origin, Path(folder) / "package", golden, rows)
         with context.progress.stage(f"registering {name}"):
             version, created = context.catalog.register(
                 name, package, lineage, if_exists=cast("Literal['reuse', 'fail']", if_exists)
             )
-    return _result(version, created, warnings)
+    return _result(version, created, (*origin.warnings, *warnings))
 
 
-def _check_flags(source: Path, golden: Path | None, baseline: Path | None, if_exists: str) -> None:
+def _together(known: Lineage, given: Lineage) -> Lineage:
+    """What the origin says of itself, and over it what the user says."""
+    return Lineage(
+        dataset_version=given.dataset_version or known.dataset_version,
+        dataset_fingerprint=given.dataset_fingerprint or known.dataset_fingerprint,
+        git_commit=given.git_commit or known.git_commit,
+        params={**known.params, **given.params},
+        metrics={**known.metrics, **given.metrics},
+        parent=given.parent or known.parent,
+        description=given.description or known.description,
+        tags={**known.tags, **given.tags},
+    )
+
+
+def _check_flags(golden: Path | None, baseline: Path | None, if_exists: str) -> None:
     if if_exists not in _IF_EXISTS:
         raise UsageError(
             f"--if-exists takes reuse or fail, not {if_exists!r}.", hint=did_you_mean(if_exists, _IF_EXISTS)
         )
-    for path, what in ((source, "model"), (golden, "file of golden cases"), (baseline, "baseline")):
+    for path, what in ((golden, "file of golden cases"), (baseline, "baseline")):
         if path is not None and not path.exists():
             raise NotFoundError(f"There is no {what} {path}.")
 
@@ -100,15 +122,17 @@ def _read_baseline(path: Path) -> "Dataset":
 
 
 def _build(
-    context: Context, source: Path, out: Path, golden: Path | None, rows: "Dataset | None"
+    context: Context, origin: Origin, out: Path, golden: Path | None, rows: "Dataset | None"
 ) -> tuple["Package", tuple[str, ...]]:
     from mlx_platform.drift.profile import Profile
     from mlx_platform.inference.build import BuildOptions, build_package
     from mlx_platform.inference.package import BASELINE, with_file
 
-    with context.progress.stage(f"building the package of {source.name}"):
+    if origin.package is not None and golden is None and rows is None:
+        return origin.package, ()
+    with context.progress.stage(f"building the package of {origin.path.name}"):
         # Rows of the baseline never become golden cases: they may be personal, and a package travels.
-        built = build_package(source, out, BuildOptions(golden=golden))
+        built = build_package(origin.path, out, BuildOptions(golden=golden))
     if built.package.baseline_path:
         # One that cannot be read would be noticed only when somebody looks for drift.
         Profile.from_json(built.package.baseline_path.read_bytes())

@@ -91,12 +91,8 @@ def _package(path: Path, out: Path) -> "Package":
 
 def not_sealed(version: Version) -> tuple[str, ...]:
     """What to say of a version that plain MLflow registered; nothing about ours."""
-    if version.sealed:
-        return ()
-    return (
-        f"{version.ref} is not sealed: its bytes may change, and evidence about it is not kept. "
-        f"Adopt it with: mlx adopt {version.ref}",
-    )
+    problem = f"{version.ref} is not sealed: its bytes may change, and evidence about it is not kept."
+    return () if version.sealed else (f"{problem} Adopt it with: mlx adopt {version.ref}",)
 
 
 def alias_warnings(context: Context, text: str) -> tuple[str, ...]:
