@@ -1,24 +1,20 @@
 """`mlx promote`: an alias moves to a version once the evidence that it needs is there."""
 
-import difflib
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from mlx_platform.core.errors import ConflictError, GateFailedError, UsageError
 from mlx_platform.core.report import Fact, Report, Result
-from mlx_platform.core.settings import PromotionSettings
-from mlx_platform.core.text import did_you_mean, printable
-from mlx_platform.core.verdict import Check, Verdict
+from mlx_platform.core.text import printable
+from mlx_platform.core.verdict import Verdict
 from mlx_platform.registry.journal import Event, check_reason
 from mlx_platform.registry.ledger import ANYTHING, Anything, Expected, unexpected
-from mlx_platform.registry.policy import QUARANTINE, missing, producing_command
-from mlx_platform.registry.ref import check_alias
-from mlx_platform.registry.version import EvidenceSummary, Version, evidence_of
+from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import event_facts, holder_text
-
-_ALL = "all"
+from mlx_platform.workflows.events import deliver_pending
+from mlx_platform.workflows.expectation import expected_holder
+from mlx_platform.workflows.judgement import Judgement, check_target, judge_version
 
 
 def promote(
@@ -29,6 +25,8 @@ def promote(
     expect: str | None = None,
     reason: str = "",
     override: tuple[str, ...] = (),
+    dry_run: bool = False,
+    when_gates_pass: bool = False,
 ) -> Result:
     """Move an alias to a version by compare-and-set, after its gates.
 
@@ -38,8 +36,11 @@ def promote(
         to: the alias.
         expect: the version number, or `none`, that must still hold the alias.
         reason: why; recorded with the move.
-        override: gates to let pass by hand, or `all`, which needs a reason and does not lift a quarantine:
-            that takes `quarantine` by name.
+        override: gates to let pass by hand, or `all`, which needs a reason and lifts neither a quarantine nor
+            a self-check: those take their name.
+        dry_run: judge and verify everything, and move nothing.
+        when_gates_pass: for pipelines: gates that do not pass are an answer, with the verdict of the gates
+            and nothing moved, instead of an error.
 
     Raises:
         ConflictError: the alias is not where it was expected, or moved meanwhile; an archived version.
@@ -48,33 +49,50 @@ def promote(
         UsageError: flags that cannot be used.
     """
     _check_flags(reason, override)
-    expected = _expected(expect)
+    expected: Expected = ANYTHING if expect is None else expected_holder(expect)
     version = context.catalog.resolve(ref)
     holders = context.catalog.holders(version.name)
-    _check_target(to, {*context.settings.promotion, *holders})
+    check_target(to, {*context.settings.promotion, *holders})
     before = holders.get(to)
     if not isinstance(expected, Anything) and expected != before:
         raise unexpected(version.name, to, before, expected)
     if before == version.number:
-        return _result(version, to, before, None, (), {})
+        return _result(version, to, before, short=when_gates_pass, dry_run=dry_run)
     if version.archived:
         raise ConflictError(f"{version.ref} is archived.", hint=f"Choose another: mlx list {version.name}")
-    evidence = evidence_of(version)
-    policy = context.settings.promotion.get(to, PromotionSettings())
-    checks = _judge(policy, version, evidence, to, override, reason)
-    with context.progress.stage(f"verifying {version.ref}"):
-        context.catalog.fetch(version)
-    event = context.catalog.move(
-        version.name,
-        to,
-        version.number,
-        expect=expected,
-        kind="promote",
-        actor=context.actor,
-        reason=reason,
-        evidence=_recorded(evidence, checks),
-    )
-    return _result(version, to, before, event, checks, evidence)
+    judgement = judge_version(context, version, to, before=before, override=override, reason=reason)
+    if judgement.open:
+        if when_gates_pass:
+            return _waiting(judgement)
+        raise _refused(judgement)
+    event: Event | None = None
+    warnings: tuple[str, ...] = ()
+    if not dry_run:
+        event = _move(context, judgement, reason, strict=expect is not None)
+        warnings = deliver_pending(context, version.name)
+    result = _result(version, to, before, event, judgement, short=when_gates_pass, dry_run=dry_run)
+    return replace(result, warnings=warnings)
+
+
+def _move(context: Context, judgement: Judgement, reason: str, *, strict: bool) -> Event | None:
+    """Move the alias from where it was judged; None when somebody else put the version there meanwhile."""
+    version, to = judgement.version, judgement.alias
+    try:
+        return context.catalog.move(
+            version.name,
+            to,
+            version.number,
+            # The gates compared with this holder, and say nothing about another one.
+            expect=judgement.before,
+            kind="promote",
+            actor=context.actor,
+            reason=reason,
+            evidence=_recorded(judgement),
+        )
+    except ConflictError:
+        if strict or context.catalog.holders(version.name).get(to) != version.number:
+            raise
+        return None
 
 
 def _check_flags(reason: str, override: tuple[str, ...]) -> None:
@@ -85,86 +103,38 @@ def _check_flags(reason: str, override: tuple[str, ...]) -> None:
     check_reason(reason)
 
 
-def _expected(text: str | None) -> Expected:
-    if text is None:
-        return ANYTHING
-    if text.lower() == "none":
-        return None
-    number = text.rpartition("/")[2]
-    if not (number.isascii() and number.isdigit() and 0 < len(number) < 10):
-        raise UsageError(
-            f"{printable(text, 100)!r} is no version to expect.", hint="Write its number, or none for nobody."
-        )
-    return int(number)
-
-
-def _check_target(alias: str, known: set[str]) -> None:
-    check_alias(alias)
-    # A misspelt alias would be a new one, and a new one has no gates.
-    close = difflib.get_close_matches(alias, known, n=1, cutoff=0.75)
-    if alias not in known and close:
-        raise UsageError(f"There is no alias {alias!r}.", hint=did_you_mean(alias, known))
-
-
-def _judge(
-    policy: PromotionSettings,
-    version: Version,
-    evidence: Mapping[str, EvidenceSummary],
-    to: str,
-    override: tuple[str, ...],
-    reason: str,
-) -> tuple[Check, ...]:
-    checks = missing(policy, version, evidence)
-    known = {*(check.name for check in checks), *policy.needs, QUARANTINE, _ALL}
-    for name in override:
-        if name not in known:
-            raise UsageError(f"{to} has no gate {printable(name, 80)!r}.", hint=did_you_mean(name, known))
-    if override and not policy.allow_override:
-        raise UsageError(f"The gates of {to} cannot be let pass by hand: `allow_override` is false.")
-    lifted = set(override)
-    if _ALL in lifted:
-        lifted |= {check.name for check in checks if check.name != QUARANTINE}
-    judged = tuple(
-        replace(check, skipped=f"let pass by hand: {reason}")
-        if check.name in lifted and check.verdict is not Verdict.PASS
-        else check
-        for check in checks
-    )
-    failed = [check for check in judged if check.verdict is not Verdict.PASS and not check.skipped]
-    if failed:
-        raise _refused(version, to, failed)
-    return judged
-
-
-def _refused(version: Version, to: str, failed: list[Check]) -> GateFailedError:
-    names = ", ".join(f"{check.name} ({check.measured})" for check in failed)
-    commands = [command for check in failed if (command := producing_command(check.name, version))]
-    override = " ".join(f"--override {check.name}" for check in failed)
-    by_hand = f"mlx promote {version.ref} --to {to} {override} --reason WHY"
-    hint = f"Run: {'; '.join(commands)}. " if commands else ""
+def _refused(judgement: Judgement) -> GateFailedError:
+    commands = f"Run: {'; '.join(judgement.commands)}. " if judgement.commands else ""
+    messages = " ".join(one.check.message for one in judgement.open if not one.command and one.check.message)
+    by_hand = f"To let it pass by hand: {judgement.by_hand}" if judgement.by_hand else ""
     return GateFailedError(
-        f"{version.ref} cannot move to {to}: {names}.",
-        hint=f"{hint}To let it pass by hand: {by_hand}",
-        gates=[
-            {
-                "name": check.name,
-                "verdict": str(check.verdict),
-                "measured": check.measured,
-                "threshold": check.threshold,
-                "message": check.message,
-                "command": producing_command(check.name, version),
-            }
-            for check in failed
-        ],
+        f"{judgement.version.ref} cannot move to {judgement.alias}: {judgement.reasons}.",
+        hint=" ".join(part for part in (messages, commands.strip(), by_hand) if part),
+        **judgement.document(),
     )
 
 
-def _recorded(evidence: Mapping[str, EvidenceSummary], checks: tuple[Check, ...]) -> dict[str, Any]:
+def _waiting(judgement: Judgement) -> Result:
+    """The answer to a pipeline whose gates do not pass, or not yet."""
+    version, to = judgement.version, judgement.alias
+    what = "cannot move" if judgement.verdict is Verdict.FAIL else "does not move yet"
+    return Result(
+        command="promote",
+        data=judgement.document()
+        | {"after": judgement.before, "changed": False, "event": None, "dry_run": False},
+        report=Report(
+            title=f"promote {version.ref}", summary=f"{version.ref} {what} to {to}: {judgement.reasons}."
+        ),
+        verdict=judgement.verdict,
+    )
+
+
+def _recorded(judgement: Judgement) -> dict[str, Any]:
     found: dict[str, Any] = {
         printable(kind, 80): {"id": summary.id, "verdict": summary.verdict}
-        for kind, summary in evidence.items()
+        for kind, summary in judgement.evidence.items()
     }
-    overridden = [check.name for check in checks if check.skipped]
+    overridden = list(judgement.overridden)
     return found | ({"overridden": overridden} if overridden else {})
 
 
@@ -172,14 +142,33 @@ def _result(
     version: Version,
     to: str,
     before: int | None,
-    event: Event | None,
-    checks: tuple[Check, ...],
-    evidence: Mapping[str, EvidenceSummary],
+    event: Event | None = None,
+    judgement: Judgement | None = None,
+    *,
+    short: bool,
+    dry_run: bool,
 ) -> Result:
+    """What came of it; without a judgement the version held the alias already."""
     if event:
         # The journal knows better than what was read before the gates.
         before = event.from_version
-    moved = f"{version.name}@{to} moved from {holder_text(before)} to {version.number}."
+    move = f"from {holder_text(before)} to {version.number}"
+    if event:
+        summary = f"{version.name}@{to} moved {move}."
+    elif judgement and dry_run:
+        summary = f"{version.name}@{to} would move {move}; nothing changed."
+    else:
+        summary = f"{version.name}@{to} is {version.number} already; nothing changed."
+    report = Report(title=f"promote {version.ref}", summary=summary)
+    if not short:
+        report = Report(
+            title=report.title,
+            summary=summary,
+            facts=event_facts(event) if event else (Fact("version", version.ref),),
+            checks=judgement.checks if judgement else (),
+            next_steps=_next_steps(version, to, event),
+        )
+    evidence = judgement.evidence if judgement else {}
     return Result(
         command="promote",
         data={
@@ -187,18 +176,20 @@ def _result(
             "alias": to,
             "version": version.number,
             "before": before,
-            "after": version.number,
+            "after": before if dry_run else version.number,
             "changed": event is not None,
+            "would_change": judgement is not None,
+            "dry_run": dry_run,
             "event": event.document() if event else None,
             "evidence": {kind: summary.document() for kind, summary in evidence.items()},
+            "gates": [one.document() for one in judgement.requirements] if judgement else [],
         },
-        report=Report(
-            title=f"promote {version.ref}",
-            summary=moved if event else f"{version.name}@{to} is {version.number} already; nothing changed.",
-            facts=event_facts(event) if event else (Fact("version", version.ref),),
-            checks=checks,
-            next_steps=(f"mlx serve {version.name}@{to}", f"mlx rollback {version.name}")
-            if event and to == "production"
-            else (f"mlx history {version.name}",),
-        ),
+        report=report,
+        verdict=Verdict.PASS if short else None,
     )
+
+
+def _next_steps(version: Version, to: str, event: Event | None) -> tuple[str, ...]:
+    if event and to == "production":
+        return (f"mlx serve {version.name}@{to}", f"mlx rollback {version.name}")
+    return (f"mlx history {version.name}",)

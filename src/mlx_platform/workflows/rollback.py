@@ -1,35 +1,122 @@
 """`mlx rollback`: an alias goes back to the version before, at once and without gates."""
 
-from mlx_platform.core.errors import ConflictError, NotFoundError, UsageError
+import re
+from dataclasses import dataclass
+
+from mlx_platform.core.errors import (
+    ConflictError,
+    GateFailedError,
+    IntegrityError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
 from mlx_platform.core.report import Fact, Report, Result
 from mlx_platform.core.text import printable
-from mlx_platform.registry.journal import Event, check_reason
-from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, VersionRef, check_name, parse_ref
+from mlx_platform.registry.journal import Event, Journal, check_reason
+from mlx_platform.registry.ledger import unexpected
+from mlx_platform.registry.policy import SELF_CHECK, rolled_back_text
+from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, Ref, VersionRef, check_name, parse_ref
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import event_facts, holder_text
+from mlx_platform.workflows.events import deliver_pending
+from mlx_platform.workflows.expectation import expected_holder
+from mlx_platform.workflows.selfcheck import self_check
+
+_BACK = re.compile(r"~([1-9][0-9]{0,3})")
 
 
-def rollback(context: Context, name: str, *, to: str | None = None, reason: str = "") -> Result:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The alias that goes back, and who holds it."""
+
+    model: str
+    alias: str
+    before: int
+    journal: Journal
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}@{self.alias}"
+
+
+def rollback(
+    context: Context,
+    name: str,
+    *,
+    to: str | None = None,
+    expect: str | None = None,
+    reason: str = "",
+    verify: bool = True,
+    dry_run: bool = False,
+) -> Result:
     """Move an alias back.
 
-    The target's bytes are fetched and verified first, so that the alias never points to what cannot be
-    served. Without `to` the target is the last version that held the alias before and was not itself rolled
-    back from; quarantined and archived versions are passed over.
+    The target is fetched, verified, loaded and asked its golden cases first, so that the alias never points
+    to what cannot be served. Neither evidence nor metrics nor the target's run are needed for that. Without
+    `to` the target is the last version that held the alias before; quarantined, archived and rolled-back ones
+    are passed over.
 
     Args:
         context: the command's context.
         name: the model, or `NAME@ALIAS`; the alias is production otherwise.
-        to: the version instead: a number, or a reference. With it the command can be repeated safely.
+        to: the version instead, which held the alias before: a number, a reference, or `~N` for the N-th
+            holder before. With a number the command can be repeated safely.
+        expect: the version that shall be rolled back. Where that has happened already nothing changes, so
+            that the command can be repeated safely as well.
         reason: why; recorded with the move.
+        verify: whether to look at the target at all; without, the move says so.
+        dry_run: choose and verify, and move nothing.
 
     Raises:
         ConflictError: there is nothing to go back to, or somebody moved the alias meanwhile.
-        NotFoundError: no such model or version, or nobody holds the alias.
+        GateFailedError: the target does not load, or does not answer its golden cases.
         IntegrityError: the target's bytes are missing or changed.
+        NotFoundError: no such model or version, or nobody holds the alias.
     """
     check_reason(reason)
-    model, alias = _which(name)
+    place = _place(context, name)
+    if expect is not None and expected_holder(expect) != place.before:
+        return _already(context, place, expected_holder(expect), to, dry_run=dry_run)
+    warnings: tuple[str, ...] = ()
+    if to is None:
+        target, warnings = _previous(context, place)
+    else:
+        target = _named(context, place, to)
+    if target.number == place.before:
+        return _result(place, target, None, dry_run=dry_run)
+    if verify:
+        _verify(context, place, target)
+    else:
+        warnings = (*warnings, f"Nobody looked whether {target.ref} can be served.")
+    event = None
+    if not dry_run:
+        event = context.catalog.move(
+            place.model,
+            place.alias,
+            target.number,
+            expect=place.before,
+            kind="rollback",
+            actor=context.actor,
+            reason=reason,
+            evidence={} if verify else {"overridden": [SELF_CHECK]},
+        )
+        warnings = (*warnings, *deliver_pending(context, place.model))
+    return _result(place, target, event, warnings, verified=verify, dry_run=dry_run)
+
+
+def _place(context: Context, name: str) -> _Place:
+    ref = parse_ref(name)
+    if isinstance(ref, AliasRef) and ref.back == 0:
+        model, alias = ref.name, ref.alias
+    elif isinstance(ref, NameRef | LabelRef):
+        model, alias = check_name(name), "production"
+    else:
+        raise UsageError(
+            f"{printable(name, 200)!r} is not the name of a model.",
+            hint="Write mlx rollback NAME, or mlx rollback NAME --to NUMBER.",
+        )
     before = context.catalog.holders(model).get(alias)
     if before is None:
         context.catalog.versions(model, limit=1)  # a model that is not there is said first
@@ -37,83 +124,149 @@ def rollback(context: Context, name: str, *, to: str | None = None, reason: str 
             f"No version of {model} holds the alias {alias!r}, so there is nothing to roll back.",
             hint=f"Promote one with: mlx promote {model}/NUMBER --to {alias}",
         )
-    warnings: tuple[str, ...] = ()
-    if to is None:
-        target, warnings = _previous(context, model, alias)
+    return _Place(model, alias, before, context.catalog.journal(model))
+
+
+def _already(
+    context: Context, place: _Place, expected: int | None, to: str | None, *, dry_run: bool
+) -> Result:
+    """The answer when the alias is elsewhere: it went back from there already, or somebody moved it."""
+    last = place.journal.last(place.alias)
+    holder = context.catalog.resolve(VersionRef(place.model, place.before))
+    went_back = last and last.kind == "rollback" and last.from_version == expected
+    if not went_back or (to is not None and _resolve(context, place, to).number != place.before):
+        raise unexpected(place.model, place.alias, place.before, expected)
+    return _result(place, holder, None, dry_run=dry_run)
+
+
+def _resolve(context: Context, place: _Place, to: str) -> Version:
+    ref: Ref
+    if to.isascii() and to.isdigit() and len(to) < 10:
+        ref = VersionRef(place.model, int(to))
+    elif match := _BACK.fullmatch(to):
+        ref = AliasRef(place.model, place.alias, int(match[1]))
     else:
-        target = _named(context, model, to)
-    if target.number == before:
-        return _result(target, alias, before, None, ())
-    with context.progress.stage(f"verifying {target.ref}"):
-        context.catalog.fetch(target)
-    event = context.catalog.move(
-        model, alias, target.number, expect=before, kind="rollback", actor=context.actor, reason=reason
-    )
-    return _result(target, alias, before, event, warnings)
-
-
-def _which(name: str) -> tuple[str, str]:
-    ref = parse_ref(name)
-    if isinstance(ref, AliasRef) and ref.back == 0:
-        return ref.name, ref.alias
-    if isinstance(ref, NameRef | LabelRef):
-        return check_name(name), "production"
-    raise UsageError(
-        f"{printable(name, 200)!r} is not the name of a model.",
-        hint="Write mlx rollback NAME, or mlx rollback NAME --to NUMBER.",
-    )
-
-
-def _named(context: Context, model: str, to: str) -> Version:
-    ref = VersionRef(model, int(to)) if to.isascii() and to.isdigit() and len(to) < 10 else parse_ref(to)
+        ref = parse_ref(to)
     version = context.catalog.resolve(ref)
-    if version.name != model:
-        raise UsageError(f"{version.ref} is no version of {model}.")
-    if version.archived or version.quarantined:
-        raise ConflictError(
-            f"{version.ref} is {version.state}.", hint=f"Choose a sound version: mlx history {model}"
-        )
+    if version.name != place.model:
+        raise UsageError(f"{version.ref} is no version of {place.model}.")
     return version
 
 
-def _previous(context: Context, model: str, alias: str) -> tuple[Version, tuple[str, ...]]:
+def _named(context: Context, place: _Place, to: str) -> Version:
+    version = _resolve(context, place, to)
+    if version.number == place.before:
+        return version
+    moves = place.journal.moves(place.alias)
+    if version.number not in {number for move in moves for number in (move.from_version, move.to_version)}:
+        raise ConflictError(
+            f"{version.ref} never held {place.alias}, so nothing can go back to it.",
+            hint=f"Promote it, through its gates: mlx promote {version.ref} --to {place.alias}",
+        )
+    if event := place.journal.rolled_back(place.alias).get(version.number):
+        raise ConflictError(
+            f"{version.ref} was {rolled_back_text(event)}.",
+            hint=f"If it is right all the same: mlx promote {version.ref} --to {place.alias} "
+            "--override quarantine --reason WHY",
+        )
+    if version.archived or version.quarantined:
+        raise ConflictError(
+            f"{version.ref} is {version.state}.", hint=f"Choose a sound version: mlx history {place.model}"
+        )
+    if problem := _replaced(place, version):
+        raise IntegrityError(problem, hint=f"Choose a sound version: mlx history {place.model}")
+    return version
+
+
+def _previous(context: Context, place: _Place) -> tuple[Version, tuple[str, ...]]:
     passed: list[str] = []
-    for number in context.catalog.journal(model).rollback_targets(alias):
+    for number in place.journal.rollback_targets(place.alias):
         try:
-            version = context.catalog.resolve(VersionRef(model, number))
+            version = context.catalog.resolve(VersionRef(place.model, number))
         except NotFoundError:
-            passed.append(f"{model}/{number} is no longer there and was passed over.")
+            passed.append(f"{place.model}/{number} is no longer there and was passed over.")
             continue
-        if not version.archived and not version.quarantined:
+        event = place.journal.rolled_back(place.alias).get(number)
+        if event:
+            passed.append(f"{version.ref} was {rolled_back_text(event)}; it was passed over.")
+        elif version.archived or version.quarantined:
+            passed.append(f"{version.ref} is {version.state} and was passed over.")
+        elif problem := _replaced(place, version):
+            passed.append(f"{problem} It was passed over.")
+        else:
             return version, tuple(passed)
-        passed.append(f"{version.ref} is {version.state} and was passed over.")
     raise ConflictError(
-        f"No earlier holder of {model}@{alias} is left to go back to.",
-        hint=" ".join((*passed, f"Name a version: mlx rollback {model} --to NUMBER; see: mlx list {model}")),
+        f"No earlier holder of {place.name} is left to go back to.",
+        hint=" ".join((*passed, f"Promote a sound version instead; see: mlx list {place.model}")),
     )
 
 
+def _replaced(place: _Place, version: Version) -> str:
+    """Whether the number means another package now than when it held the alias."""
+    held = [move for move in place.journal.moves(place.alias) if move.to_version == version.number]
+    if not held or held[-1].digest == version.digest:
+        return ""
+    return f"{version.ref} is not the package that held {place.alias}: its digest has changed."
+
+
+def _verify(context: Context, place: _Place, target: Version) -> None:
+    others = [number for number in place.journal.rollback_targets(place.alias) if number != target.number]
+    further = f"Go back elsewhere: mlx rollback {place.name} --to {others[0]}. " if others else ""
+    blind = f"mlx rollback {place.name} --to {target.number} --no-verify"
+    stays = f"{place.name} stays at {place.before}"
+    try:
+        checked = self_check(context, target)
+    except IntegrityError as error:
+        hint = f"{further}{error.hint}".strip()
+        raise IntegrityError(f"{error.message} {stays}.", hint=hint, **error.details) from error
+    except UnavailableError as error:
+        hint = f"{error.hint} To go back without looking at the bytes: {blind}".strip()
+        raise UnavailableError(error.message, hint=hint, **error.details) from error
+    if checked.problems:
+        problem = printable(checked.problems[0], 500)
+        raise GateFailedError(
+            f"{problem} {stays}.",
+            hint=f"{further}To go back to it all the same: {blind}",
+            problems=[printable(one, 500) for one in checked.problems[:20]],
+        )
+
+
 def _result(
-    target: Version, alias: str, before: int, event: Event | None, warnings: tuple[str, ...]
+    place: _Place,
+    target: Version,
+    event: Event | None,
+    warnings: tuple[str, ...] = (),
+    *,
+    verified: bool = False,
+    dry_run: bool = False,
 ) -> Result:
-    name = target.name
-    went = f"{name}@{alias} went back from {holder_text(before)} to {target.number}."
+    way = f"from {holder_text(place.before)} to {target.number}"
+    would_change = target.number != place.before
+    if event:
+        summary = f"{place.name} went back {way}."
+    elif would_change and dry_run:
+        summary = f"{place.name} would go back {way}; nothing changed."
+    else:
+        summary = f"{place.name} is {target.number} already; nothing changed."
     return Result(
         command="rollback",
         data={
-            "name": name,
-            "alias": alias,
+            "name": place.model,
+            "alias": place.alias,
             "version": target.number,
-            "before": before,
-            "after": target.number,
+            "before": place.before,
+            "after": place.before if dry_run else target.number,
             "changed": event is not None,
+            "would_change": would_change,
+            "dry_run": dry_run,
+            "verified": verified,
             "event": event.document() if event else None,
         },
         report=Report(
-            title=f"rollback {name}",
-            summary=went if event else f"{name}@{alias} is {target.number} already; nothing changed.",
+            title=f"rollback {place.model}",
+            summary=summary,
             facts=event_facts(event) if event else (Fact("version", target.ref),),
-            next_steps=(f"mlx history {name}", f"mlx show {name}/{before}"),
+            next_steps=(f"mlx history {place.model}", f"mlx show {place.model}/{place.before}"),
         ),
         warnings=warnings,
     )

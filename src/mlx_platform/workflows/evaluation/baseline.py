@@ -7,6 +7,7 @@ from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.subject import Subject
 
 PRODUCTION = "production"
+_NUMBER = "version:"
 
 
 def baseline_reference(context: Context, subject: Subject, *, against: str | None, named: str) -> str | None:
@@ -27,21 +28,33 @@ def baseline_reference(context: Context, subject: Subject, *, against: str | Non
     """
     if against:
         return against
-    if named == "none" or (not named and subject.version is None):
+    if subject.version is not None:
+        return own_baseline(context, subject.name, named)
+    if named in {"", "none"}:
         return None
-    number = named.removeprefix("version:") if named.startswith("version:") else ""
-    if not number and named and named != "pinned" and not is_alias(named):
+    if _is_reference(named):
         return named
-    if subject.version is None:
-        raise UsageError(
-            f"The baseline {printable(named, 80)!r} belongs to a registered model, and "
-            f"{printable(subject.source)} is none.",
-            hint="Name the baseline with --against NAME@production.",
-        )
-    if number:
-        return f"{subject.name}/{number}"
+    raise UsageError(
+        f"The baseline {printable(named, 80)!r} belongs to a registered model, and "
+        f"{printable(subject.source)} is none.",
+        hint="Name the baseline with --against NAME@production.",
+    )
+
+
+def own_baseline(context: Context, name: str, named: str) -> str | None:
+    """What a gate file means for the versions of a registered model; see `baseline_reference`."""
+    if named == "none":
+        return None
+    if _is_reference(named):
+        return named
+    if named.startswith(_NUMBER):
+        return f"{name}/{named.removeprefix(_NUMBER)}"
     if named == "pinned":
-        first = context.catalog.history(subject.name, alias=PRODUCTION)[-1:]
-        return f"{subject.name}/{first[0].to_version}" if first else None
+        first = context.catalog.history(name, alias=PRODUCTION)[-1:]
+        return f"{name}/{first[0].to_version}" if first else None
     alias = named or PRODUCTION
-    return f"{subject.name}@{alias}" if alias in context.catalog.holders(subject.name) else None
+    return f"{name}@{alias}" if alias in context.catalog.holders(name) else None
+
+
+def _is_reference(named: str) -> bool:
+    return bool(named) and named != "pinned" and not named.startswith(_NUMBER) and not is_alias(named)

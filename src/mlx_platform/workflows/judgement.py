@@ -1,0 +1,182 @@
+"""Whether a version may hold an alias: one judgement for `mlx gate` and `mlx promote`."""
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
+from mlx_platform.core.settings import PromotionSettings
+from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.core.verdict import Check, Verdict, verdict_of
+from mlx_platform.registry.policy import (
+    Candidate,
+    Requirement,
+    Standard,
+    answers,
+    lifted,
+    requirements,
+    self_checked,
+)
+from mlx_platform.registry.ref import check_alias
+from mlx_platform.registry.version import EvidenceSummary, Version, evidence_of
+from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.evaluation.baseline import own_baseline
+from mlx_platform.workflows.selfcheck import self_check
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What an alias asks of a version, with the answers; `before` holds the alias now."""
+
+    version: Version
+    alias: str
+    before: int | None
+    policy: PromotionSettings
+    evidence: dict[str, EvidenceSummary]
+    requirements: tuple[Requirement, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return verdict_of(requirement.check for requirement in self.requirements)
+
+    @property
+    def open(self) -> tuple[Requirement, ...]:
+        """What stands in the way."""
+        return tuple(requirement for requirement in self.requirements if requirement.open)
+
+    @property
+    def overridden(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.requirements if one.check.skipped)
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The requirements, and behind them the gates inside of their evidence."""
+        found = [requirement.check for requirement in self.requirements]
+        for requirement in self.requirements:
+            inner = answers(requirement.evidence) if requirement.evidence else ()
+            found += [
+                replace(check, skipped=check.skipped or requirement.check.skipped)
+                if check.verdict is not Verdict.PASS
+                else check
+                for check in inner
+            ]
+        return tuple(found)
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What brings about that the open requirements pass."""
+        return tuple(dict.fromkeys(one.command for one in self.open if one.command))
+
+    @property
+    def by_hand(self) -> str:
+        """The command that lets the open requirements pass by hand; empty where that is not possible."""
+        if not self.open or not all(requirement.lift for requirement in self.open):
+            return ""
+        flags = " ".join(f"--override {requirement.name}" for requirement in self.open)
+        return f"mlx promote {self.version.ref} --to {self.alias} {flags} --reason WHY"
+
+    @property
+    def reasons(self) -> str:
+        """What stands in the way, in a few words."""
+        return ", ".join(f"{one.name} ({one.check.measured})" for one in self.open)
+
+    def document(self) -> dict[str, Any]:
+        """The judgement, JSON-ready, as `mlx gate` and a refused promotion show it."""
+        return {
+            "name": self.version.name,
+            "version": self.version.number,
+            "digest": self.version.digest,
+            "alias": self.alias,
+            "before": self.before,
+            "allowed": self.verdict is Verdict.PASS,
+            "policy": {
+                "needs": list(self.policy.needs),
+                "min_age": self.policy.min_age,
+                "max_evidence_age": self.policy.max_evidence_age,
+                "allow_override": self.policy.allow_override,
+            },
+            "gates": [requirement.document() for requirement in self.requirements],
+            "commands": list(self.commands),
+            "by_hand": self.by_hand,
+        }
+
+
+def check_target(alias: str, known: set[str]) -> None:
+    """Refuse what is no alias, or looks like a known one that was misspelt.
+
+    Raises:
+        UsageError: names the alias that may be meant.
+    """
+    check_alias(alias)
+    # A misspelt alias would be a new one, and a new one has no gates.
+    close = difflib.get_close_matches(alias, known, n=1, cutoff=0.75)
+    if alias not in known and close:
+        raise UsageError(f"There is no alias {alias!r}.", hint=did_you_mean(alias, known))
+
+
+def judge_version(
+    context: Context,
+    version: Version,
+    alias: str,
+    *,
+    before: int | None,
+    override: tuple[str, ...] = (),
+    reason: str = "",
+) -> Judgement:
+    """Hold a version against the policy of an alias, and run its self-check.
+
+    Args:
+        context: the command's context.
+        version: the candidate.
+        alias: what it shall hold.
+        before: who holds the alias now.
+        override: requirements to let pass by hand, or `all`.
+        reason: why.
+
+    Raises:
+        IntegrityError: the package's bytes are missing or changed.
+        UsageError: an override that is not possible, or a gate file that cannot be read.
+    """
+    policy = context.settings.promotion.get(alias, PromotionSettings())
+    evidence = evidence_of(version)
+    rolled_back = context.catalog.journal(version.name).rolled_back(alias).get(version.number)
+    asked = requirements(
+        policy,
+        Candidate(version, evidence, rolled_back),
+        standard=_standard(context, version, evidence.get("evaluation"))
+        if "evaluation" in policy.needs
+        else Standard(min_agreement=context.settings.consistency.min_agreement),
+        now=context.clock(),
+    )
+    lifted(asked, policy, alias=alias, override=override, reason=reason)  # a misspelt one is said at once
+    checked = self_check(context, version)
+    asked = (*asked, self_checked(policy, checked.cases, checked.problems))
+    asked = lifted(asked, policy, alias=alias, override=override, reason=reason)
+    return Judgement(version, alias, before, policy, evidence, asked)
+
+
+def _standard(context: Context, version: Version, evaluation: EvidenceSummary | None) -> Standard:
+    """By what evidence must have been judged today."""
+    named, gates, ref, baseline = context.settings.evaluation.gates, "", "", ""
+    if named:
+        from mlx_platform.evaluation.gate_file import read_gates
+
+        gates = read_gates(context.settings.path(named)).digest
+    if evaluation and evaluation.judged.get("compared") is True:
+        ref = own_baseline(context, version.name, str(evaluation.judged.get("baseline", ""))) or ""
+        baseline = _digest_of(context, ref)
+    return Standard(
+        gates=gates,
+        gates_name=printable(named, 200),
+        baseline=baseline,
+        baseline_ref=ref,
+        min_agreement=context.settings.consistency.min_agreement,
+    )
+
+
+def _digest_of(context: Context, ref: str) -> str:
+    """The digest of a registered baseline; empty for none, a file, or one that is gone."""
+    try:
+        return context.catalog.resolve(ref).digest if ref else ""
+    except (NotFoundError, IntegrityError, UsageError):
+        return ""
