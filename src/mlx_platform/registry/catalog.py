@@ -6,6 +6,8 @@ databases, and for writing. Which version holds an alias is what the journal say
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlx_platform.core.clock import Clock, system_clock
@@ -20,6 +22,9 @@ from mlx_platform.registry.ledger import ANYTHING, Expected, Ledger
 from mlx_platform.registry.lookup import Lookup
 from mlx_platform.registry.publication import publish
 from mlx_platform.registry.ref import JOURNAL_PREFIX, Ref, check_alias, check_name, is_name
+from mlx_platform.registry.removal import Removal
+from mlx_platform.registry.selection import Asked, Selection, select
+from mlx_platform.registry.tombstone import Tombstone, tombstones
 from mlx_platform.registry.version import (
     CONTENT,
     DIGEST,
@@ -38,6 +43,9 @@ from mlx_platform.registry.version import (
 if TYPE_CHECKING:
     from mlx_platform.core.evidence import Evidence
     from mlx_platform.inference.package import Package
+    from mlx_platform.registry.doctor import Doctor
+    from mlx_platform.registry.foreign import Foreign
+    from mlx_platform.registry.runs import RunRecord
 
 
 class Catalog:
@@ -53,6 +61,7 @@ class Catalog:
         self._backend = Backend(settings)
         self._ledger = Ledger(self._backend, clock)
         self._lookup = Lookup(self._backend, self._ledger)
+        self._removal = Removal(self._backend, self._ledger, clock)
         self._cache = PackageCache(settings.path(settings.cache.dir), settings.folder / FALLBACK)
 
     @property
@@ -97,8 +106,8 @@ class Catalog:
             printable(name, 80) for name in names if not is_name(name) and not name.startswith(JOURNAL_PREFIX)
         )
 
-    def versions(self, name: str, *, alias: str | None = None, limit: int = 20) -> tuple[Version, ...]:
-        """A model's versions, newest first; with `alias` only the one that holds it.
+    def versions(self, name: str, *, alias: str | None = None, limit: int | None = 20) -> tuple[Version, ...]:
+        """A model's versions, newest first, all of them without a limit; with `alias` only its holder.
 
         Raises:
             NotFoundError: there is no such model.
@@ -111,6 +120,19 @@ class Catalog:
             raise self._backend.no_model(name)
         found = (version_of(row, holders) for row in rows)
         return tuple(version for version in found if version)
+
+    def select(self, name: str | None, asked: Asked) -> Selection:
+        """The versions of a model, or of every model, that somebody asks for.
+
+        Raises:
+            NotFoundError: there is no such model.
+            IntegrityError: the journal of the model that was named is broken.
+        """
+        names = [check_name(name)] if name else list(filter(is_name, self._backend.reader.names()))
+        found = select(self._backend, self._ledger, names, asked)
+        if name and not found.versions and not self._backend.reader.count(name):
+            raise self._backend.no_model(name)
+        return found
 
     def resolve(self, ref: str | Ref) -> Version:
         """The registered version that a reference means.
@@ -185,17 +207,42 @@ class Catalog:
     def fetch(self, version: Version) -> "Package":
         """The version's package, from the cache or else from the registry, verified either way.
 
+        A version that plain MLflow registered is made into a package on the way.
+
         Raises:
+            UsageError: plain MLflow registered something else than an ONNX network.
             IntegrityError: bytes are missing, changed, or said to be where no package may be.
             UnavailableError: the store cannot be reached, or there is no room for the cache.
         """
-        if not version.digest:
-            raise IntegrityError(
-                f"{version.ref} carries no digest: it was not registered with mlx.",
-                hint=f"Register its model with: mlx register {version.name} SOURCE",
-            )
+        if not version.sealed:
+            return self._foreign.package(version)
         cached = self._cache.find(version.digest)
         return cached or self._cache.put(version.digest, self._backend.opener(version))
+
+    def take(self, uri: str, folder: Path) -> Path:
+        """Copy the ONNX model of a run, at `runs:/RUN/PATH` or `models:/m-...`, into a folder that exists.
+
+        Returns:
+            The network; files that hold its tensors are beside it.
+
+        Raises:
+            NotFoundError: there is no such run or model.
+            UsageError: no such URI, or no ONNX model.
+            IntegrityError: bytes are missing, or said to be where no model may be read.
+        """
+        return self._foreign.take(uri, folder).network
+
+    def run_of(self, uri: str) -> "RunRecord | None":
+        """The run that a `runs:/` URI names; None for a URI of another kind.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        return self._foreign.run_of(uri)
+
+    def run(self, run_id: str) -> "RunRecord | None":
+        """A run of MLflow with its parameters, metrics, tags and datasets; None when it is gone."""
+        return self._backend.store.run(run_id)
 
     def register(
         self,
@@ -222,18 +269,24 @@ class Catalog:
         with self._backend.alone():
             known = self._same_content(name, package.content_digest)
             if known and if_exists == "fail":
-                raise ConflictError(f"{known.ref} has the same content.", version=known.number)
+                raise _same(known)
             if known:
                 return known, False
             number = publish(self._backend.store, name, package, lineage)
             first = self._same_content(name, package.content_digest)
             if first and first.number < number:
                 # Only where no lock reaches: another machine registered the same content at the same time.
-                self._backend.writer.delete_version(name, number)
+                self._removal.withdraw(self._lookup.get(name, number))
+                if if_exists == "fail":
+                    raise _same(first)
                 return first, False
         version = self._lookup.get(name, number)
         self.set_tags(version, {LABEL: version.label})
         return self._lookup.get(name, number), True
+
+    def same_content(self, name: str, package: "Package") -> Version | None:
+        """The first version of a model that has a package's content; what `register` would find."""
+        return self._same_content(check_name(name), package.content_digest)
 
     # Moves
 
@@ -269,16 +322,51 @@ class Catalog:
             NotFoundError: there is no such version.
         """
         check_alias(alias)
-        return self._ledger.move(
-            check_name(name),
-            alias,
-            self._lookup.get(name, to),
-            expect=expect,
-            kind=kind,
-            actor=actor,
-            reason=reason,
-            evidence=evidence or {},
+        return self._removal.guard(
+            self._lookup.get(check_name(name), to),
+            lambda version: self._ledger.move(
+                name,
+                alias,
+                version,
+                expect=expect,
+                kind=kind,
+                actor=actor,
+                reason=reason,
+                evidence=evidence or {},
+            ),
         )
+
+    # Removal
+
+    def uses(self, version: Version) -> tuple[str, ...]:
+        """Who needs a version, one phrase each: aliases that it holds, and those that can go back to it."""
+        return self._removal.uses(version)
+
+    def archive(self, version: Version, *, actor: str, reason: str = "", undo: bool = False) -> Version:
+        """Put a version into the archive, or take it out; its bytes stay.
+
+        Raises:
+            ConflictError: it holds an alias.
+        """
+        act = self._removal.restore if undo else self._removal.archive
+        act(version, actor=actor, reason=reason)
+        return self._lookup.get(version.name, version.number)
+
+    def delete(self, version: Version, *, actor: str, reason: str = "") -> Tombstone:
+        """Delete a version and its bytes.
+
+        Raises:
+            ConflictError: somebody needs it.
+        """
+        return self._removal.delete(version, actor=actor, reason=reason)
+
+    def deleted(self, name: str) -> dict[int, Tombstone]:
+        """The versions of a model that were deleted, by number."""
+        return tombstones(self._backend.reader.model_tags(check_name(name)))
+
+    def erase(self, name: str, tombstone: Tombstone) -> bool:
+        """Delete the bytes of a deleted version whose deletion was interrupted; again does no harm."""
+        return self._removal.erase(tombstone.source, f"{name}/{tombstone.number}")
 
     # Evidence
 
@@ -311,8 +399,27 @@ class Catalog:
         """Write tags of a version; each is a write of its own."""
         self._backend.writer.set_tags(version.name, version.number, tags)
 
+    # Health
+
+    @cached_property
+    def doctor(self) -> "Doctor":
+        """Looks for what is wrong with the registry."""
+        from mlx_platform.registry.doctor import Doctor
+
+        return Doctor(self._backend, self._ledger)
+
     # Within
 
+    @cached_property
+    def _foreign(self) -> "Foreign":
+        from mlx_platform.registry.foreign import Foreign
+
+        return Foreign(self._backend, self._cache)
+
     def _same_content(self, name: str, content: str) -> Version | None:
-        same = [row.number for row in self._backend.reader.rows(name) if row.tags.get(CONTENT) == content]
+        same = self._backend.reader.tagged(name, CONTENT, content)
         return self._lookup.get(name, min(same)) if same else None
+
+
+def _same(version: Version) -> ConflictError:
+    return ConflictError(f"{version.ref} has the same content.", version=version.number)

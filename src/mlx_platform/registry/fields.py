@@ -16,7 +16,18 @@ from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.registry.findings import metrics_of
 from mlx_platform.registry.version import (
     ACTOR,
+    ARCHIVED,
+    DATASET,
     DATASET_FINGERPRINT,
+    DIGEST,
+    EVIDENCE_PREFIX,
+    GIT_COMMIT,
+    METRICS,
+    PARAMS,
+    PARENT,
+    QUANTIZED,
+    QUARANTINED,
+    SIZE,
     TASK,
     EvidenceSummary,
     Version,
@@ -65,7 +76,7 @@ class Known:
             case root if root in EVIDENCE_KINDS:
                 return self._found(root, key)
             case root:
-                value = _PLAIN[root][1](version)
+                value = _PLAIN[root].read(version)
                 return None if value == "" else value
 
     def keys(self, root: str) -> tuple[str, ...]:
@@ -108,7 +119,7 @@ def parse_field(text: str) -> Field:
     """
     root, dot, key = text.partition(".")
     if not dot and root in _PLAIN:
-        return Field(text, root, "", _PLAIN[root][0])
+        return Field(text, root, "", _PLAIN[root].kind)
     if dot and key:
         if root in _KEYED:
             return Field(text, root, key, _KEYED[root])
@@ -122,6 +133,23 @@ def parse_field(text: str) -> Field:
     raise UsageError(
         f"There is no field {printable(text, 100)!r}.", hint=did_you_mean(text, [*_PLAIN, *_examples(key)])
     )
+
+
+def tags_of(field: Field) -> tuple[str, ...]:
+    """The keys of the tags that hold a field: reading only these is enough to answer for it."""
+    match field.root:
+        case "metrics":
+            return (METRICS,)
+        case "params":
+            return (PARAMS,)
+        case "tags":
+            return (field.key,)
+        case "evidence":
+            return (DIGEST, EVIDENCE_PREFIX + _split(field.key)[0])
+        case root if root in EVIDENCE_KINDS:
+            return (DIGEST, EVIDENCE_PREFIX + root)
+        case root:
+            return _PLAIN[root].tags
 
 
 def suggestion(field: Field, versions: Iterable[Version]) -> str:
@@ -204,26 +232,37 @@ def _marks(version: Version) -> tuple[str, ...]:
     return tuple(marks) or ("candidate", "staging candidate")
 
 
-_PLAIN: Mapping[str, tuple[Kind, Callable[[Version], Value]]] = {
-    "name": ("text", lambda version: version.name),
-    "version": ("number", lambda version: float(version.number)),
-    "label": ("text", lambda version: version.label),
-    "digest": ("text", lambda version: version.digest),
-    "size": ("number", lambda version: float(version.size) if version.size else ""),
-    "created": ("time", lambda version: version.created),
-    "alias": ("set", lambda version: version.aliases),
-    "aliases": ("set", lambda version: version.aliases),
-    "state": ("set", _marks),
-    "candidate": ("flag", lambda version: version.candidate),
-    "archived": ("flag", lambda version: version.archived),
-    "quarantined": ("flag", lambda version: bool(version.quarantined)),
-    "quantized": ("flag", lambda version: version.quantized),
-    "parent": ("text", lambda version: version.parent),
-    "dataset": ("text", lambda version: version.dataset_version),
-    "dataset_fingerprint": ("text", lambda version: version.tags.get(DATASET_FINGERPRINT, "")),
-    "git_commit": ("text", lambda version: version.git_commit),
-    "actor": ("text", lambda version: version.tags.get(ACTOR, "")),
-    "task": ("text", lambda version: version.tags.get(TASK, "")),
-    "description": ("text", lambda version: version.description),
-    "run_id": ("text", lambda version: version.run_id),
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A field without a key: how it compares, how it is read, and the tags that reading it needs."""
+
+    kind: Kind
+    read: Callable[[Version], Value]
+    tags: tuple[str, ...] = ()
+
+
+_PLAIN: Mapping[str, _Plain] = {
+    "name": _Plain("text", lambda version: version.name),
+    "version": _Plain("number", lambda version: float(version.number)),
+    "label": _Plain("text", lambda version: version.label),
+    "digest": _Plain("text", lambda version: version.digest, (DIGEST,)),
+    "size": _Plain("number", lambda version: float(version.size) if version.size else "", (SIZE,)),
+    "created": _Plain("time", lambda version: version.created),
+    "alias": _Plain("set", lambda version: version.aliases),
+    "aliases": _Plain("set", lambda version: version.aliases),
+    "state": _Plain("set", _marks, (ARCHIVED, QUARANTINED)),
+    "candidate": _Plain("flag", lambda version: version.candidate, (ARCHIVED, QUARANTINED)),
+    "archived": _Plain("flag", lambda version: version.archived, (ARCHIVED,)),
+    "quarantined": _Plain("flag", lambda version: bool(version.quarantined), (QUARANTINED,)),
+    "quantized": _Plain("flag", lambda version: version.quantized, (QUANTIZED,)),
+    "parent": _Plain("text", lambda version: version.parent, (PARENT,)),
+    "dataset": _Plain("text", lambda version: version.dataset_version, (DATASET,)),
+    "dataset_fingerprint": _Plain(
+        "text", lambda version: version.tags.get(DATASET_FINGERPRINT, ""), (DATASET_FINGERPRINT,)
+    ),
+    "git_commit": _Plain("text", lambda version: version.git_commit, (GIT_COMMIT,)),
+    "actor": _Plain("text", lambda version: version.tags.get(ACTOR, ""), (ACTOR,)),
+    "task": _Plain("text", lambda version: version.tags.get(TASK, ""), (TASK,)),
+    "description": _Plain("text", lambda version: version.description),
+    "run_id": _Plain("text", lambda version: version.run_id),
 }

@@ -7,6 +7,7 @@ from mlx_platform.core.text import plural, printable
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.ledger import Ledger
 from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, PathRef, Ref, parse_ref
+from mlx_platform.registry.tombstone import Tombstone, tombstones
 from mlx_platform.registry.version import Version
 
 
@@ -52,6 +53,9 @@ class Lookup:
         version = self._backend.load(name, number, holders)
         if version:
             return version
+        gone = tombstones(self._backend.reader.model_tags(name)).get(number)
+        if gone:
+            raise _deleted(name, gone)
         newest = self._backend.reader.rows(name, limit=1)
         if not newest:
             raise self._backend.no_model(name)
@@ -105,6 +109,13 @@ class Lookup:
         if self._backend.reader.count(ref.text):
             raise self._bare_name(ref.text)
         version = self._backend.load(ref.name, ref.number, self._holders(ref.name))
+        gone = None if version else tombstones(self._backend.reader.model_tags(ref.name)).get(ref.number)
+        if gone and gone.label == ref.text:
+            raise _deleted(ref.name, gone)
         if version is None or version.label != ref.text:
             raise NotFoundError(f"There is no version with the label {ref.text!r}.", hint="See: mlx list")
         return version
+
+
+def _deleted(name: str, gone: Tombstone) -> NotFoundError:
+    return NotFoundError(gone.sentence(name), hint=f"See: mlx history {name}", deleted=gone.document())

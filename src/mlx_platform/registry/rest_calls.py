@@ -83,13 +83,9 @@ class Api:
         self._judge(answer, doing)
 
     def remove(self, path: str, doing: str) -> None:
-        """Delete a file or folder out of the server's artifact store."""
-        self._judge(
-            self._exchange(
-                self._request("DELETE", _ARTIFACTS + quote(path), {}), Deadline(self._timeout), doing
-            ),
-            doing,
-        )
+        """Delete a folder out of the server's artifact store."""
+        request = self._request("DELETE", _ARTIFACTS + quote(path), {})
+        self._judge(self._exchange(request, Deadline(self._timeout), doing), doing)
 
     # Within
 

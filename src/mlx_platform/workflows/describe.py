@@ -1,9 +1,11 @@
 """How versions and moves read on a page: the same words in every command."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
-from mlx_platform.core.clock import both_zones
+from mlx_platform.core.clock import both_zones, rfc3339
 from mlx_platform.core.report import Fact, Table
+from mlx_platform.registry.fields import Field, Known, Value
 from mlx_platform.registry.journal import Event
 from mlx_platform.registry.version import Version
 
@@ -28,8 +30,15 @@ def version_facts(version: Version) -> tuple[Fact, ...]:
     return tuple(Fact(label, value) for label, value in facts.items() if value)
 
 
-def version_table(versions: Iterable[Version], title: str) -> Table:
-    """One line per version. Identifiers are whole; a digest is known by the page of its version."""
+def version_table(versions: Iterable[Version], title: str, fields: Iterable[Field] = ()) -> Table:
+    """One line per version. Identifiers are whole; a digest is known by the page of its version.
+
+    Args:
+        versions: in the order of the lines.
+        title: of the table.
+        fields: what was asked about: a column each, where the table has none for it.
+    """
+    asked = {field.text: field for field in fields if field.key}
     rows = tuple(
         (
             version.ref,
@@ -37,11 +46,33 @@ def version_table(versions: Iterable[Version], title: str) -> Table:
             version.label,
             both_zones(version.created),
             version.dataset_version,
-            ", ".join(f"{name}={value:.4g}" for name, value in sorted(version.metrics.items())[:3]),
+            *_asked_cells(version, asked.values()),
         )
         for version in versions
     )
-    return Table(title, ("version", "state", "label", "created", "dataset", "metrics"), rows)
+    return Table(title, ("version", "state", "label", "created", "dataset", *(asked or ["metrics"])), rows)
+
+
+def _asked_cells(version: Version, fields: Iterable[Field]) -> tuple[str, ...]:
+    known = Known(version)
+    cells = tuple(value_text(known.value(field)) for field in fields)
+    return cells or (", ".join(f"{name}={value:.4g}" for name, value in sorted(version.metrics.items())[:3]),)
+
+
+def value_text(value: Value | None) -> str:
+    """A field's value for people and scripts: numbers in full, times in UTC, a set with commas."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return str(int(value)) if value.is_integer() and abs(value) < 1 << 53 else repr(value)
+        case datetime():
+            return rfc3339(value)
+        case tuple():
+            return ", ".join(value)
+    return value
 
 
 def event_table(events: Iterable[Event], title: str) -> Table:

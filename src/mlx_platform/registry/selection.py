@@ -1,0 +1,162 @@
+"""Choosing among many versions: what is asked about is read for all of them, the rest only of those chosen.
+
+With ten thousand versions most of the time goes into their tags; a condition needs one or two of a dozen.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+
+from mlx_platform.core.errors import IntegrityError
+from mlx_platform.registry.backend import Backend
+from mlx_platform.registry.fields import Field, Known, sort_versions, suggestion, tags_of
+from mlx_platform.registry.ledger import Ledger
+from mlx_platform.registry.version import ARCHIVED, DIGEST, PROMPT, QUARANTINED, Version, version_of
+from mlx_platform.registry.where import Where
+
+_ALWAYS = (ARCHIVED, DIGEST, PROMPT, QUARANTINED)
+_SLACK = 20  # archived versions that are expected among the newest
+_WHOLE = 1000  # from here on one sweep over all tags is faster than asking for versions by their numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which versions are wanted.
+
+    `since` is the earliest time of registration; `sort` a field, and whether descending, else the newest come
+    first; `alias` is what they must hold. Archived versions are left out unless `archived`; one that holds an
+    alias all the same never is.
+    """
+
+    where: Where | None = None
+    alias: str | None = None
+    since: datetime | None = None
+    sort: tuple[Field, bool] | None = None
+    archived: bool = False
+    limit: int | None = 20
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        named = self.where.fields if self.where else ()
+        return (*named, self.sort[0]) if self.sort else named
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The first versions, up to the limit, and how many there are: None when nobody counted."""
+
+    versions: tuple[Version, ...]
+    total: int | None
+    warnings: tuple[str, ...] = ()
+
+
+def select(backend: Backend, ledger: Ledger, names: Sequence[str], asked: Asked) -> Selection:
+    """Find versions of some models.
+
+    Raises:
+        IntegrityError: one model was named, and its journal is broken.
+    """
+    holders, broken = _holders(ledger, names)
+    plain = not asked.fields and asked.since is None and asked.alias is None
+    if len(names) == 1 and plain and asked.limit is not None:
+        return Selection(_newest(backend, names[0], holders[names[0]], asked, asked.limit), None, broken)
+    keys = sorted({*_ALWAYS, *(key for field in asked.fields for key in tags_of(field))})
+    found = [
+        version
+        for name in names
+        for version in _versions(backend, name, holders[name], keys=keys)
+        if _wanted(version, asked)
+    ]
+    chosen = [version for version in found if asked.where is None or asked.where.matches(Known(version))]
+    if asked.sort:
+        chosen = sort_versions(chosen, asked.sort[0], descending=asked.sort[1])
+    elif len(names) > 1:
+        chosen.sort(key=lambda version: version.created, reverse=True)
+    warnings = (*broken, *_unheard(backend, names, holders, found, asked))
+    return Selection(_whole(backend, holders, chosen[: asked.limit]), len(chosen), warnings)
+
+
+def _holders(ledger: Ledger, names: Sequence[str]) -> tuple[dict[str, Mapping[str, int]], tuple[str, ...]]:
+    holders: dict[str, Mapping[str, int]] = {}
+    broken = []
+    for name in names:
+        try:
+            holders[name] = ledger.holders(name)
+        except IntegrityError as error:
+            if len(names) == 1:
+                raise
+            holders[name] = {}
+            broken.append(f"{error.message} Who holds its aliases is not known.")
+    return holders, tuple(broken)
+
+
+def _wanted(version: Version, asked: Asked) -> bool:
+    if version.archived and not version.aliases and not asked.archived:
+        return False
+    if asked.alias is not None and asked.alias not in version.aliases:
+        return False
+    return asked.since is None or version.created >= asked.since
+
+
+def _newest(
+    backend: Backend, name: str, holders: Mapping[str, int], asked: Asked, limit: int
+) -> tuple[Version, ...]:
+    """The newest versions, from as few rows as are needed however many there are."""
+    window = limit + (0 if asked.archived else _SLACK)
+    while True:
+        rows = backend.reader.rows(name, limit=window)
+        versions = (version_of(row, holders) for row in rows)
+        found = [version for version in versions if version and _wanted(version, asked)]
+        if len(found) >= limit or len(rows) < window:
+            return tuple(found[:limit])
+        window *= 4
+
+
+def _versions(
+    backend: Backend,
+    name: str,
+    holders: Mapping[str, int],
+    *,
+    numbers: Sequence[int] | None = None,
+    keys: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> Iterator[Version]:
+    for row in backend.reader.rows(name, numbers=numbers, keys=keys, limit=limit):
+        version = version_of(row, holders)
+        if version:
+            yield version
+
+
+def _whole(
+    backend: Backend, holders: Mapping[str, Mapping[str, int]], chosen: Sequence[Version]
+) -> tuple[Version, ...]:
+    """The chosen versions with everything that is known of them, in their order."""
+    numbers: dict[str, list[int]] = {}
+    for version in chosen:
+        numbers.setdefault(version.name, []).append(version.number)
+    whole = {
+        (name, version.number): version
+        for name, wanted in numbers.items()
+        for version in _versions(
+            backend, name, holders[name], numbers=None if len(wanted) >= _WHOLE else wanted
+        )
+    }
+    # One that was deleted in between is no longer there.
+    found = (whole.get((version.name, version.number)) for version in chosen)
+    return tuple(version for version in found if version)
+
+
+def _unheard(
+    backend: Backend,
+    names: Sequence[str],
+    holders: Mapping[str, Mapping[str, int]],
+    versions: Sequence[Version],
+    asked: Asked,
+) -> Iterator[str]:
+    """A warning for each field that none of the versions has: most likely it is misspelt."""
+    for field in dict.fromkeys(asked.fields):
+        if versions and "." in field.text and all(Known(one).value(field) is None for one in versions):
+            some = (_versions(backend, name, holders[name], limit=50) for name in names)
+            hint = suggestion(field, chain.from_iterable(some))
+            yield f"No version has {field.text}.{' ' if hint else ''}{hint}"
