@@ -94,16 +94,22 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a workflow returns: `data` is JSON-ready, `report` is for people."""
+    """What a workflow returns: `data` is JSON-ready, `report` is for people.
+
+    `code` is the exit code where the verdict's own does not say it.
+    """
 
     command: str
     data: Mapping[str, Any]
     report: Report
     verdict: Verdict | None = None
     warnings: tuple[str, ...] = ()
+    code: int | None = None
 
     @property
     def exit_code(self) -> int:
+        if self.code is not None:
+            return self.code
         return self.verdict.exit_code if self.verdict else 0
 
     def document(self) -> dict[str, Any]:
