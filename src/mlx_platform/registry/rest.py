@@ -127,9 +127,17 @@ class RestStore(Models):
         """Delete a logged model with its bytes, and leave its run; one that is gone already is as good."""
         with suppress(NotFoundError):
             _, location = self._runs.logged_model(model)
-            # The bytes first: without the model nobody would know where they are.
-            self._files.remove(location)
+            if model in location.split("/"):
+                # The bytes first: without the model nobody would know where they are.
+                self._files.remove(location)
             self._runs.delete_model(model)
+
+    def discard_model(self, model: str) -> None:
+        """Delete an uploaded model with its bytes, and the run that uploaded it if it never came to an end."""
+        run = self._runs.maker(model)
+        self.erase(model)
+        if run:
+            self._runs.discard(run, "")
 
     def _experiment(self) -> Place:
         found = self._runs.experiment(EXPERIMENT)

@@ -6,13 +6,15 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
-from mlx_platform.core.errors import ConflictError, MlxError, NotFoundError
+from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError
 from mlx_platform.registry.rest_calls import Api, NoEndpointError
 from mlx_platform.registry.rest_models import listed_pairs
 from mlx_platform.registry.rest_parse import decimal, needed, pairs, part, table, tables, text
 from mlx_platform.registry.runs import CONTEXT_TAG, RunRecord
+from mlx_platform.registry.version import model_id_of
 
 EXPERIMENT = "mlx"
 METRIC_FORBIDDEN = re.compile(r"[^A-Za-z0-9_./ -]")
@@ -75,9 +77,19 @@ class Runs:
         Raises:
             NotFoundError: there is no such model.
         """
-        answer = self._api.read(f"logged-models/{quote(model_id, safe='')}", {}, f"find the model {model_id}")
-        info = table(table(answer, "model"), "info")
+        info = self._model(model_id)
         return text(info, "name"), text(info, "artifact_uri")
+
+    def maker(self, model_id: str) -> str:
+        """The run that uploaded a model and has not ended, or nothing.
+
+        Raises:
+            NotFoundError: there is no such model.
+        """
+        run = text(self._model(model_id), "source_run_id")
+        answer = self._api.read("runs/get", {"run_id": run}, f"read the run {run}") if run else {}
+        running = text(part(part(answer, "run"), "info"), "status") == "RUNNING"
+        return run if running else ""
 
     def start(self, experiment: str, title: str, tags: Mapping[str, str]) -> Place:
         """Start a run."""
@@ -138,6 +150,8 @@ class Runs:
             return None
         info = table(table(answer, "model"), "info")
         model = Place(needed(info, "model_id"), needed(info, "artifact_uri").rstrip("/"))
+        if not model_id_of(f"models:/{model.id}"):
+            raise IntegrityError("The registry gives its models ids that no registry gives.")
         for start in range(_BATCH, len(texts), _BATCH):
             more = {"model_id": model.id, "params": texts[start : start + _BATCH]}
             self._api.write(f"logged-models/{model.id}/params", more, "log parameters", repeat=True)
@@ -162,6 +176,10 @@ class Runs:
         self._api.write(f"logged-models/{model}/tags", body, doing, method="PATCH", repeat=True)
         outputs = {"run_id": run, "models": [{"model_id": model, "step": 0}]}
         self._api.write("runs/outputs", outputs, doing, repeat=True)
+
+    def _model(self, model_id: str) -> dict[str, Any]:
+        answer = self._api.read(f"logged-models/{quote(model_id, safe='')}", {}, f"find the model {model_id}")
+        return table(table(answer, "model"), "info")
 
     def _experiment(self, name: str) -> Place | None:
         query = {"experiment_name": name}
