@@ -70,3 +70,26 @@ def run_process(
         timeout=timeout,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+# What a start of the command line may load beside the standard library.
+LIGHT = {"mlx_platform", "typer", "annotated_doc", "shellingham", "typing_extensions"}
+
+
+def modules_of(*arguments: str) -> set[str]:
+    """Every module that a fresh process holds after a command."""
+    script = (
+        "import sys; from mlx_platform.cli.main import main; code = main(sys.argv[1:]);"
+        "sys.stderr.write('LOADED ' + ' '.join(sorted(sys.modules)) + chr(10)); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return set(next(line for line in done.stderr.splitlines() if line.startswith("LOADED ")).split()[1:])
+
+
+def packages_in(modules: Iterable[str]) -> set[str]:
+    """The top-level packages among them that are not of the standard library."""
+    names = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
+    return {name for name in names if not name.startswith(("_", "pytest", "distutils"))}

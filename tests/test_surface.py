@@ -3,13 +3,11 @@
 import ast
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import typer
-from support import RunCommand
+from support import LIGHT, RunCommand, modules_of, packages_in
 
 import mlx_platform
 from mlx_platform.cli.main import create_app
@@ -21,32 +19,10 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = [str(command.name) for command in create_app().registered_commands]
 LINKS = ("cli", "registry", "evaluation", "drift", "quantize", "serving")
 
-# What a start of the command line may load beside the standard library.
-LIGHT = {"mlx_platform", "typer", "annotated_doc", "shellingham", "typing_extensions"}
-# Typer reads the parameters of the one command that was called with pydantic.
-COMMAND = LIGHT | {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
 
-
-def loaded_by(*arguments: str) -> set[str]:
-    """The top-level modules, outside the standard library, that a fresh process holds after a command."""
-    script = (
-        "import sys; from mlx_platform.cli.main import main; code = main(sys.argv[1:]);"
-        "names = {name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names);"
-        "sys.stderr.write('LOADED ' + ' '.join(sorted(names)) + chr(10)); sys.exit(code)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    line = next(line for line in done.stderr.splitlines() if line.startswith("LOADED "))
-    return {name for name in line.split()[1:] if not name.startswith(("_", "pytest", "distutils"))}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "allowed"), [(["--help"], LIGHT), (["--version"], LIGHT), (["promote", "--help"], COMMAND)]
-)
-def test_help_and_version_load_nothing_heavy(arguments: list[str], allowed: set[str]) -> None:
-    assert loaded_by(*arguments) <= allowed
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["promote", "--help"]])
+def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
+    assert packages_in(modules_of(*arguments)) <= LIGHT
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -358,8 +358,8 @@ def interrupted(command: Sequence[str], folder: Path, delay: float) -> subproces
         stderr=subprocess.PIPE,
         text=True,
     )
-    # The options are read with pydantic; before that there is nothing to interrupt but Python's own start.
-    while process.poll() is None and "pydantic_core" not in Path(f"/proc/{process.pid}/maps").read_text():
+    # The registry is opened after the options; before that there is nothing to interrupt but Python's start.
+    while process.poll() is None and "sqlite3" not in Path(f"/proc/{process.pid}/maps").read_text():
         time.sleep(0.005)
     time.sleep(delay)
     process.send_signal(signal.SIGINT)

@@ -47,6 +47,20 @@ def test_no_colour_reaches_a_pipe_or_whoever_asked_for_none(
     assert "\x1b" not in capsys.readouterr().out
 
 
+def test_colour_that_is_forced_reaches_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = Result("resolve", {}, Report("title", "x", next_steps=("mlx list",)))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    output().render(result)
+    output(no_color=True).render(result)
+    coloured, plain = capsys.readouterr().out.split("x\n", 1)[1].split("x\n")
+
+    assert "\x1b[1mNext:" in coloured
+    assert "\x1b" not in plain
+
+
 def test_numbers_that_json_has_not_become_null() -> None:
     text = to_json({"a": [math.nan, (1.5, -math.inf)], "b": {"c": math.inf}, "d": 2.0})
 

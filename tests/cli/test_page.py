@@ -1,18 +1,17 @@
-import io
 import math
+import re
 
 import pytest
-from rich.console import Console
 
-from mlx_platform.cli.page import draw_page
+from mlx_platform.cli.page import Page
 from mlx_platform.core.report import Bars, Fact, Lines, Matrix, Report, Result, Series, Table, Text
 from mlx_platform.core.verdict import Check, Verdict
 
 
-def drawn(report: Report, verdict: Verdict | None = None, *, width: int = 10_000) -> str:
-    console = Console(file=io.StringIO(), width=width, highlight=False, no_color=True)
-    draw_page(console, Result("eval", {}, report, verdict))
-    return console.file.getvalue()  # type: ignore[attr-defined]
+def drawn(
+    report: Report, verdict: Verdict | None = None, *, width: int | None = None, colour: bool = False
+) -> str:
+    return Page(width, colour).draw(Result("eval", {}, report, verdict))
 
 
 @pytest.mark.parametrize("text", ["x [bold red]FAKE PASS[/]", "[link=file:///x]y[/link]", "\x1b[2J", "a\nb"])
@@ -30,6 +29,41 @@ def test_an_identifier_is_never_cut_however_narrow_the_terminal() -> None:
 
     assert digest in "".join(page.split())
     assert "…" not in page
+
+
+def test_a_table_fits_the_terminal_as_long_as_its_cells_keep_some_columns() -> None:
+    rows = (("a long first cell", "short", "many words that can be broken at their spaces"),) * 2
+    page = drawn(Report("", "", sections=(Table("t", ("one", "two", "three"), rows),)), width=40)
+
+    assert max(map(len, page.splitlines())) <= 40
+    assert "short" in page
+    assert " ".join(page.split()).count("spaces") == 2
+
+
+def test_characters_of_two_columns_and_of_none_keep_the_columns_straight() -> None:
+    rows = (("模型", "1"), ("e\u0301", "1"), ("name", "1"))
+    page = drawn(Report("", "", sections=(Table("", ("model", "n"), rows, numeric=(1,)),)))
+
+    ends = [page.splitlines()[index] for index in (4, 5, 6)]
+    assert ends == [" 模型    1", " e\u0301       1", " name    1"]
+
+
+def test_colour_surrounds_words_and_never_what_aligns_them() -> None:
+    check = Check("accuracy", Verdict.FAIL, "0.87", ">= 0.9")
+    report = Report("title", "sentence", facts=(Fact("label", "value"),), checks=(check,))
+    page = drawn(report, Verdict.FAIL, colour=True)
+
+    assert page.startswith("\x1b[1;31mFAIL\x1b[0m sentence")
+    assert "\x1b[1;31mfail\x1b[0m" in page
+    assert re.sub(r"\x1b\[[0-9;]*m", "", page) == drawn(report, Verdict.FAIL)
+
+
+def test_parts_are_one_empty_line_apart() -> None:
+    table = Table("t", ("a",), (("b",),))
+    page = drawn(Report("", "s", facts=(Fact("l", "v"),), sections=(table, table), next_steps=("mlx list",)))
+
+    assert "\n\n\n" not in page
+    assert page.count("\n\n") == 5
 
 
 def test_a_verdict_leads_and_checks_show_value_beside_threshold() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlx_platform.cli.output import Output
+from mlx_platform.cli.parameters import QuickCommand
 
 if TYPE_CHECKING:
     from mlx_platform.core.report import Result
@@ -71,6 +72,12 @@ class Run:
     shared: Shared
 
 
+class Application(typer.Typer):
+    """Holds all commands, or just the one that was called: the others' options cost time to build."""
+
+    only: str | None = None
+
+
 def command(
     app: typer.Typer, name: str, *, examples: tuple[str, ...]
 ) -> Callable[[Callable[..., "Result"]], Callable[..., int]]:
@@ -80,6 +87,8 @@ def command(
     """
 
     def register(function: Callable[..., "Result"]) -> Callable[..., int]:
+        if isinstance(app, Application) and app.only not in {None, name}:
+            return function  # type: ignore[return-value]  # nobody will call it
         own = list(inspect.signature(function).parameters.values())[1:]
         shared = [
             parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -102,7 +111,7 @@ def command(
         # \b keeps the lines as they are.
         epilog = "\b\n" + "\n".join(("Examples:", *(f"  {example}" for example in examples)))
         summary = (inspect.getdoc(function) or "").partition("\n")[0]
-        app.command(name, epilog=epilog, short_help=summary)(invoke)
+        app.command(name, cls=QuickCommand, epilog=epilog, short_help=summary)(invoke)
         return invoke
 
     return register

@@ -8,27 +8,35 @@ from typing import Annotated
 
 import typer
 
-from mlx_platform.cli import quality, registry, release, service
+from mlx_platform.cli import doctor, events, quality, registry, release, service
+from mlx_platform.cli.command import Application
 from mlx_platform.cli.output import error_document, print_error, print_line, to_json
+from mlx_platform.cli.parameters import QuickGroup
 from mlx_platform.core.errors import INTERRUPTED, CancelledError, MlxError, UsageError
 from mlx_platform.core.version import VERSION
 
 _BROKEN_PIPE = 141
 
 
-def create_app() -> typer.Typer:
-    """Put the commands together; plain help keeps `mlx --help` fast and readable in a pipe."""
-    app = typer.Typer(
+def create_app(only: str | None = None) -> typer.Typer:
+    """Put the commands together; plain help keeps `mlx --help` fast and readable in a pipe.
+
+    Args:
+        only: build no other command than this one; all of them where there is none of the name.
+    """
+    app = Application(
+        cls=QuickGroup,
         name="mlx",
         help="Takes a model from a training script to production traffic, and keeps it honest there.",
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
+    app.only = only
     app.callback()(_global_options)
-    for room in (registry, release, quality, service):
+    for room in (registry, release, quality, service, doctor, events):
         room.add_commands(app)
-    return app
+    return app if app.registered_commands else create_app()
 
 
 def _print_version(*, wanted: bool) -> None:
@@ -61,7 +69,7 @@ def main(argv: Sequence[str] | None = None, *, interrupted: Callable[[], bool] =
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     try:
-        code = create_app()(args=arguments, prog_name="mlx", standalone_mode=False)
+        code = create_app(only=arguments[0])(args=arguments, prog_name="mlx", standalone_mode=False)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:

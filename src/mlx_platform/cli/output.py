@@ -2,21 +2,19 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import MlxError
 from mlx_platform.core.progress import Advance, Progress, Silent
 from mlx_platform.core.text import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from mlx_platform.cli.page import Page
     from mlx_platform.core.report import Result
-
-_WIDE = 10_000  # columns when nobody watches: a table cell is never broken for a script
 
 
 class Output:
@@ -44,9 +42,7 @@ class Output:
         elif self._quiet:
             print_line(result.report.summary)
         else:
-            from mlx_platform.cli.page import draw_page
-
-            draw_page(self._console(), result)
+            print_line(self._page().draw(result))
 
     def document(self, document: dict[str, Any]) -> None:
         """Print the one JSON document of this command."""
@@ -64,13 +60,12 @@ class Output:
             return Silent()
         return _TerminalProgress(no_color=self._no_color)
 
-    def _console(self) -> "Console":
-        from rich.console import Console
+    def _page(self) -> "Page":
+        from mlx_platform.cli.page import Page
 
-        width = None if sys.stdout.isatty() else _WIDE
-        # No colour means no control sequences at all: bold would be one, too.
-        system: Literal["auto"] | None = None if self._no_color else "auto"
-        return Console(color_system=system, width=width, highlight=False, soft_wrap=False)
+        terminal = sys.stdout.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
+        colour = (terminal or bool(os.environ.get("FORCE_COLOR"))) and not self._no_color
+        return Page(shutil.get_terminal_size().columns if sys.stdout.isatty() else None, colour)
 
 
 class _TerminalProgress:
