@@ -47,8 +47,8 @@ def _other_flavor(flavors: dict[str, Any], ref: str) -> UsageError:
         named = ["pyfunc"] if not module.startswith("mlflow.") else [module.removeprefix("mlflow.")]
     hint = next((_INSTEAD[name] for name in named if name in _INSTEAD), "")
     return UsageError(
-        f"{ref} is a model of MLflow's flavor {listed(named, 5)}, and loading it would run code; "
-        "mlx takes ONNX networks.",
+        f"{ref} is of MLflow's flavor {listed(named, 5)}: loading it would run its code, and mlx takes "
+        "ONNX networks only.",
         hint=hint or "Convert it to ONNX and run: mlx register NAME model.onnx",
         flavors=[printable(name, 80) for name in named[:20]],
     )

@@ -62,7 +62,7 @@ def lineage_of(run: RunRecord | None, version: Version | None) -> tuple[Lineage,
         tags=tags,
     )
     lost = [*params.keys() - kept.params.keys(), *metrics.keys() - kept.metrics.keys()]
-    warnings = [f"Not kept, as its name or value cannot be: {listed(sorted(lost), 5)}."] if lost else []
+    warnings = [f"Its run has values that no version can keep: {listed(sorted(lost), 5)}."] if lost else []
     if not _fits(kept):
         kept = replace(kept, params={}, metrics={}, tags={})
         warnings.append("Its parameters, metrics and tags are too large to be kept with a version.")

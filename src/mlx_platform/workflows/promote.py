@@ -43,7 +43,8 @@ def promote(
             and nothing moved, instead of an error.
 
     Raises:
-        ConflictError: the alias is not where it was expected, or moved meanwhile; an archived version.
+        ConflictError: the alias is not where it was expected, or moved meanwhile; an archived version, or one
+            that plain MLflow registered.
         GateFailedError: evidence is missing or did not pass; says how to get it.
         IntegrityError: the package's bytes are missing or changed.
         UsageError: flags that cannot be used.
@@ -60,6 +61,11 @@ def promote(
         return _result(version, to, before, short=when_gates_pass, dry_run=dry_run)
     if version.archived:
         raise ConflictError(f"{version.ref} is archived.", hint=f"Choose another: mlx list {version.name}")
+    if not version.sealed:
+        raise ConflictError(
+            f"{version.ref} is not sealed: its bytes may change under the alias.",
+            hint=f"Seal it first, as a version of its own: mlx adopt {version.ref}",
+        )
     judgement = judge_version(context, version, to, before=before, override=override, reason=reason)
     if judgement.open:
         if when_gates_pass:
