@@ -300,3 +300,14 @@ def test_an_archived_version_is_told_apart_and_nothing_lifts_that() -> None:
     found = asked(PromotionSettings(), version(archived="true"))["archived"]
 
     assert (found.check.verdict, found.lift) == (Verdict.FAIL, ())
+
+
+def test_a_version_of_plain_mlflow_must_be_sealed_first() -> None:
+    made = version_of(Row("digits", 3, 0, "", "", "", {}), {})
+    assert made is not None
+
+    found = asked(EVALUATED, made)
+
+    assert (found["sealed"].check.verdict, found["sealed"].lift) == (Verdict.FAIL, ())
+    assert found["sealed"].command == "mlx adopt digits/3"
+    assert found["evaluation"].command == ""

@@ -19,6 +19,7 @@ SELF_CHECK = "self-check"
 ALL = "all"
 _MIN_AGE = "min_age"
 _ARCHIVED = "archived"
+_SEALED = "sealed"
 _EVALUATION = "evaluation"
 _QUANTIZATION = "quantization"
 _BY_NAME = (QUARANTINE, SELF_CHECK)
@@ -93,11 +94,13 @@ class Candidate:
         version: the version.
         evidence: by kind, about its digest.
         rolled_back: the rollback that took the alias from it, unless it was promoted again since.
+        data: rows on which another version was evaluated, for the command that evaluates this one.
     """
 
     version: Version
     evidence: Mapping[str, EvidenceSummary]
     rolled_back: Event | None = None
+    data: str = ""
 
 
 def requirements(
@@ -116,7 +119,8 @@ def requirements(
         now: the time.
 
     Returns:
-        A requirement per need, then age, quarantine, and the archive where the version lies in it.
+        A requirement per need, then age and quarantine; one more for a version that is archived, or that
+        plain MLflow registered.
     """
     version = candidate.version
     needs: list[str] = list(dict.fromkeys(policy.needs))
@@ -129,6 +133,10 @@ def requirements(
     if version.archived:
         message = f"{version.ref} is archived, and no archived version moves."
         found.append(Requirement(_check(_ARCHIVED, Verdict.FAIL, "archived", "not archived", message)))
+    if not version.sealed:
+        message = f"{version.ref} is not sealed: its bytes may change under the alias."
+        check = _check(_SEALED, Verdict.FAIL, "not sealed", "a sealed package", message)
+        found.append(Requirement(check, f"mlx adopt {version.ref}"))
     return tuple(_with_lift(requirement, policy) for requirement in found)
 
 
@@ -201,6 +209,12 @@ def producing_command(kind: str, version: Version, *, data: str = "", gates: boo
     return commands.get(kind, "")
 
 
+def data_of(evidence: EvidenceSummary | None) -> str:
+    """The rows on which something was found out, as somebody wrote them; empty where nobody knows."""
+    data = evidence.judged.get("data") if evidence else ""
+    return data if isinstance(data, str) else ""
+
+
 def answers(evidence: EvidenceSummary) -> Iterator[Check]:
     """The gates that a piece of evidence answered, each with its threshold beside what was measured."""
     for gate in evidence.gates:
@@ -223,13 +237,13 @@ def _evidence(
     threshold = f"{need} passed for this digest"
     if policy.max_evidence_age:
         threshold += f", at most {policy.max_evidence_age} ago"
-    command = producing_command(need, version, data=_data(found), gates=not standard.gates)
+    command = producing_command(
+        need, version, data=data_of(found) or candidate.data, gates=not standard.gates
+    )
     if found is None:
-        if version.digest:
-            message = f"There is no {need} of {version.ref} with this digest."
-        else:
-            message = f"{version.ref} was not registered with mlx: no evidence can be about it."
-            command = f"mlx adopt {version.ref}"
+        message = f"There is no {need} of {version.ref} with this digest."
+        if not version.sealed:
+            message, command = f"No evidence can be about {version.ref}, which is not sealed.", ""
         return Requirement(_check(need, Verdict.UNDECIDED, "no evidence", threshold, message), command)
     verdict = Verdict(found.verdict) if found.verdict in set(Verdict) else Verdict.ERROR
     measured, message = printable(found.verdict, 40) or "no verdict", ""
@@ -311,7 +325,7 @@ def rolled_back_text(event: Event) -> str:
 
 
 def _with_lift(requirement: Requirement, policy: PromotionSettings) -> Requirement:
-    if not policy.allow_override or requirement.name == _ARCHIVED:
+    if not policy.allow_override or requirement.name in {_ARCHIVED, _SEALED}:
         return requirement
     names = (requirement.name,) if requirement.name in _BY_NAME else (requirement.name, ALL)
     return replace(requirement, lift=names)
@@ -319,11 +333,6 @@ def _with_lift(requirement: Requirement, policy: PromotionSettings) -> Requireme
 
 def _check(name: str, verdict: Verdict, measured: str, threshold: str, message: str) -> Check:
     return Check(name, verdict, measured, threshold, message, "promotion")
-
-
-def _data(found: EvidenceSummary | None) -> str:
-    data = found.judged.get("data") if found else ""
-    return data if isinstance(data, str) else ""
 
 
 def _created(found: EvidenceSummary) -> datetime | None:

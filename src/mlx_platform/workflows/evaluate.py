@@ -84,7 +84,7 @@ def evaluate(
         )
         other = _open_baseline(context, stack, subject, against, asked.baseline)
         findings = _find(context, subject, other, rows, asked)
-    evidence = evidence_of(findings, context.clock)
+    evidence = evidence_of(findings, context.clock, data=_from_folder(data, context.settings.folder))
     recorded = subject.sealed and findings.measured
     result = result_of(findings, evidence.id if recorded else None)
     result = replace(result, warnings=(*result.warnings, *subject.warnings))
@@ -93,6 +93,12 @@ def evaluate(
     if subject.version is not None and recorded:
         context.catalog.record(subject.version, evidence)
     return result
+
+
+def _from_folder(path: Path, folder: Path) -> str:
+    """A path as somebody writes it who works in the settings' folder, where it lies within."""
+    whole = path.resolve()
+    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(path)
 
 
 def _asked(context: Context, gates: Path | None, expressions: tuple[str, ...]) -> GateFile:

@@ -13,11 +13,12 @@ from mlx_platform.registry.policy import (
     Requirement,
     Standard,
     answers,
+    data_of,
     lifted,
     requirements,
     self_checked,
 )
-from mlx_platform.registry.ref import check_alias
+from mlx_platform.registry.ref import VersionRef, check_alias
 from mlx_platform.registry.version import EvidenceSummary, Version, evidence_of
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.evaluation.baseline import own_baseline
@@ -142,17 +143,27 @@ def judge_version(
     rolled_back = context.catalog.journal(version.name).rolled_back(alias).get(version.number)
     asked = requirements(
         policy,
-        Candidate(version, evidence, rolled_back),
+        Candidate(version, evidence, rolled_back, _data(context, version, before)),
         standard=_standard(context, version, evidence.get("evaluation"))
         if "evaluation" in policy.needs
         else Standard(min_agreement=context.settings.consistency.min_agreement),
         now=context.clock(),
     )
     lifted(asked, policy, alias=alias, override=override, reason=reason)  # a misspelt one is said at once
-    checked = self_check(context, version)
-    asked = (*asked, self_checked(policy, checked.cases, checked.problems))
+    if version.sealed:
+        checked = self_check(context, version)
+        asked = (*asked, self_checked(policy, checked.cases, checked.problems))
     asked = lifted(asked, policy, alias=alias, override=override, reason=reason)
     return Judgement(version, alias, before, policy, evidence, asked)
+
+
+def _data(context: Context, version: Version, before: int | None) -> str:
+    """The rows on which the present holder was evaluated."""
+    try:
+        holder = context.catalog.resolve(VersionRef(version.name, before)) if before else version
+    except NotFoundError:
+        return ""
+    return data_of(evidence_of(holder).get("evaluation"))
 
 
 def _standard(context: Context, version: Version, evaluation: EvidenceSummary | None) -> Standard:

@@ -126,8 +126,8 @@ def comparison_document(findings: Findings) -> dict[str, Any] | None:
     return document
 
 
-def evidence_of(findings: Findings, clock: Clock) -> Evidence:
-    """The evaluation as evidence about the subject's package."""
+def evidence_of(findings: Findings, clock: Clock, *, data: str) -> Evidence:
+    """The evaluation as evidence about the subject's package; `data` names the rows for a repetition."""
     return Evidence(
         kind="evaluation",
         digest=findings.subject.package.digest,
@@ -143,7 +143,7 @@ def evidence_of(findings: Findings, clock: Clock) -> Evidence:
             "against": findings.baseline.digest if findings.baseline else "",
             "against_ref": findings.baseline.ref if findings.baseline else "",
             "compared": any(one.gate.needs_baseline and not one.gate.warn for one in findings.judged),
-            "data": str(findings.rows.dataset.path),
+            "data": data,
             "label": findings.rows.label,
             "rows": findings.rows.dataset.rows,
         },
