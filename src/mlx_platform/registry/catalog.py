@@ -30,6 +30,7 @@ from mlx_platform.registry.version import (
     DIGEST,
     EVIDENCE_PREFIX,
     LABEL,
+    PARENT,
     EvidenceSummary,
     Lineage,
     ModelSummary,
@@ -338,6 +339,23 @@ class Catalog:
 
     # Removal
 
+    def children(self, version: Version) -> tuple[str, ...]:
+        """The versions of the same model that were made from a version, oldest first."""
+        found = self._backend.reader.tagged(version.name, PARENT, version.ref)
+        return tuple(f"{version.name}/{number}" for number in sorted(found))
+
+    def rolled_back(self, name: str) -> dict[int, tuple[str, ...]]:
+        """By version, the aliases rolled back from it and not regained; none where nobody can tell."""
+        try:
+            journal = self._ledger.journal(name)
+        except IntegrityError:
+            return {}
+        found: dict[int, tuple[str, ...]] = {}
+        for alias in journal.aliases():
+            for number in journal.rolled_back(alias):
+                found[number] = (*found.get(number, ()), alias)
+        return found
+
     def uses(self, version: Version) -> tuple[str, ...]:
         """Who needs a version, one phrase each: aliases that it holds, and those that can go back to it."""
         return self._removal.uses(version)
@@ -351,6 +369,14 @@ class Catalog:
         act = self._removal.restore if undo else self._removal.archive
         act(version, actor=actor, reason=reason)
         return self._lookup.get(version.name, version.number)
+
+    def check_unused(self, version: Version) -> None:
+        """Refuse a version that must not be deleted.
+
+        Raises:
+            ConflictError: somebody needs it; says who.
+        """
+        self._removal.refuse_used(version)
 
     def delete(self, version: Version, *, actor: str, reason: str = "") -> Tombstone:
         """Delete a version and its bytes.

@@ -1,5 +1,6 @@
 """What a new version is created with."""
 
+import tomllib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from mlx_platform.registry.version import (
     ACTOR,
     CONTENT,
     DIGEST,
+    ENVIRONMENT,
     GIT_COMMIT,
     INPUTS,
     OUTPUTS,
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from mlx_platform.inference.package import Package
     from mlx_platform.registry.rest import RestStore
     from mlx_platform.registry.store import Store
+
+_NAMED = ("onnxruntime", "onnxruntime-gpu", "onnx", "numpy")
 
 
 def publish(store: "Store | RestStore", name: str, package: "Package", lineage: Lineage) -> int:
@@ -43,6 +47,7 @@ def publish(store: "Store | RestStore", name: str, package: "Package", lineage: 
         TASK: package.spec.task,
         INPUTS: _signature(package.spec.inputs),
         OUTPUTS: _signature(package.spec.outputs),
+        ENVIRONMENT: _environment(package),
     }
     return store.publish(
         name,
@@ -53,6 +58,20 @@ def publish(store: "Store | RestStore", name: str, package: "Package", lineage: 
         run_tags={key: value for key, value in run_tags.items() if value},
         description=lineage.description,
     )
+
+
+def _environment(package: "Package") -> str:
+    """The versions that matter most of those that the package was built with, as one line."""
+    from mlx_platform.inference.package import LOCK
+
+    try:
+        lock = tomllib.loads((package.root / LOCK).read_text())
+    except (OSError, ValueError):
+        return ""
+    packages = lock.get("packages")
+    known = packages if isinstance(packages, dict) else {}
+    found = [f"python {lock.get('python', '?')}", str(lock.get("platform", "?"))]
+    return printable(", ".join(found + [f"{name} {known[name]}" for name in _NAMED if name in known]), 500)
 
 
 def _signature(tensors: "Iterable[TensorSpec]") -> str:

@@ -94,6 +94,24 @@ class Removal:
             sound=sound,
         )
 
+    def refuse_used(self, version: Version) -> None:
+        """Refuse a version that somebody needs.
+
+        Raises:
+            ConflictError: says who needs it.
+            NotFoundError: it is no longer there.
+        """
+        if self._backend.load(version.name, version.number, {}) is None:
+            raise NotFoundError(f"{version.ref} is no longer there.")
+        uses = self.uses(version)
+        if uses:
+            raise ConflictError(
+                f"{version.ref} is in use: {'; '.join(uses)}.",
+                hint="What holds an alias can be deleted once another version holds it; what a rollback "
+                f"would go back to, once it is archived: mlx archive {version.ref}",
+                uses=list(uses),
+            )
+
     def archive(self, version: Version, *, actor: str, reason: str) -> None:
         """Mark a version as archived.
 
@@ -119,10 +137,10 @@ class Removal:
             ConflictError: somebody needs it.
         """
         name, number, writer = version.name, version.number, self._backend.writer
-        self._refuse_used(version)
+        self.refuse_used(version)
         writer.set_tags(name, number, {DELETING: rfc3339(self._clock())})
         try:
-            self._refuse_used(version)
+            self.refuse_used(version)
         except MlxError:
             writer.set_tags(name, number, {DELETING: ""})
             raise
@@ -242,16 +260,4 @@ class Removal:
             raise ConflictError(
                 f"{version.ref} is {' and '.join(held)}, so it cannot be archived.",
                 hint=f"Promote another version, or go back first: mlx rollback {held[0]}",
-            )
-
-    def _refuse_used(self, version: Version) -> None:
-        if self._backend.load(version.name, version.number, {}) is None:
-            raise NotFoundError(f"{version.ref} is no longer there.")
-        uses = self.uses(version)
-        if uses:
-            raise ConflictError(
-                f"{version.ref} is in use: {'; '.join(uses)}.",
-                hint="What holds an alias can be deleted once another version holds it; what a rollback "
-                f"would go back to, once it is archived: mlx archive {version.ref}",
-                uses=list(uses),
             )

@@ -1,10 +1,13 @@
 """How versions and moves read on a page: the same words in every command."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
+from typing import Any
 
 from mlx_platform.core.clock import both_zones, rfc3339
 from mlx_platform.core.report import Fact, Table
+from mlx_platform.core.text import plural
 from mlx_platform.registry.fields import Field, Known, Value
 from mlx_platform.registry.journal import Event
 from mlx_platform.registry.version import Version
@@ -30,19 +33,42 @@ def version_facts(version: Version) -> tuple[Fact, ...]:
     return tuple(Fact(label, value) for label, value in facts.items() if value)
 
 
-def version_table(versions: Iterable[Version], title: str, fields: Iterable[Field] = ()) -> Table:
+def state_text(version: Version, rolled_back: Collection[str] = ()) -> str:
+    """A version's state, with the aliases that were rolled back from it."""
+    if not rolled_back:
+        return version.state
+    mark = f"rolled back from {', '.join(rolled_back)}"
+    return mark if version.candidate else f"{version.state}, {mark}"
+
+
+def version_document(version: Version, rolled_back: Collection[str] = ()) -> dict[str, Any]:
+    """Everything about a version, JSON-ready; one that was rolled back is no candidate."""
+    return version.document() | {
+        "state": state_text(version, rolled_back),
+        "candidate": version.candidate and not rolled_back,
+        "rolled_back": list(rolled_back),
+    }
+
+
+def version_table(
+    versions: Iterable[Version],
+    title: str,
+    fields: Iterable[Field] = (),
+    rolled_back: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> Table:
     """One line per version. Identifiers are whole; a digest is known by the page of its version.
 
     Args:
         versions: in the order of the lines.
         title: of the table.
         fields: what was asked about: a column each, where the table has none for it.
+        rolled_back: by version, the aliases that were rolled back from it.
     """
     asked = {field.text: field for field in fields if field.key}
     rows = tuple(
         (
             version.ref,
-            version.state,
+            state_text(version, rolled_back.get(version.ref, ())),
             version.label,
             both_zones(version.created),
             version.dataset_version,
@@ -75,15 +101,19 @@ def value_text(value: Value | None) -> str:
     return value
 
 
-def event_table(events: Iterable[Event], title: str) -> Table:
-    """One line per move, with who and why."""
+def event_table(events: Iterable[Event], title: str, deleted: Collection[int] = ()) -> Table:
+    """One line per move, with who and why; of a version that was deleted it is said."""
+
+    def holder(number: int | None) -> str:
+        return f"{holder_text(number)} (deleted)" if number in deleted else holder_text(number)
+
     rows = tuple(
         (
             str(event.number),
             both_zones(event.time),
             event.alias,
-            holder_text(event.from_version),
-            holder_text(event.to_version),
+            holder(event.from_version),
+            holder(event.to_version),
             event.kind,
             event.actor,
             event.reason,
@@ -121,6 +151,15 @@ def evidence_text(event: Event) -> str:
     if isinstance(by_hand, list) and by_hand:
         found.append(f"by hand: {', '.join(map(str, by_hand))}")
     return ", ".join(found)
+
+
+def age_text(moment: datetime, now: datetime) -> str:
+    """How long ago something was, in the largest unit that fits: `3 days ago`."""
+    seconds = int((now - moment).total_seconds())
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            return f"{plural(seconds // size, unit)} ago"
+    return "just now"
 
 
 def holder_text(number: int | None) -> str:

@@ -11,7 +11,7 @@ from mlx_platform.registry.selection import Asked, Selection
 from mlx_platform.registry.version import Version
 from mlx_platform.registry.where import parse_where
 from mlx_platform.workflows.context import Context
-from mlx_platform.workflows.describe import version_table
+from mlx_platform.workflows.describe import version_document, version_table
 
 SHOWN = 20
 _TWINS = 5  # groups of versions with the same bytes that a page names
@@ -125,13 +125,14 @@ def _versions(context: Context, name: str | None, asked: Asked) -> Result:
     found = context.catalog.select(name, asked)
     versions = found.versions
     twins = _twins(versions)
+    rolled_back = _rolled_back(context, versions)
     differences = context.catalog.differences(name) if name else ()
     return Result(
         command="list",
         data={
             "name": name,
             "where": asked.where.text if asked.where else None,
-            "versions": [version.document() for version in versions],
+            "versions": [version_document(version, rolled_back.get(version.ref, ())) for version in versions],
             "total": found.total,
             "same_bytes": twins,
         },
@@ -139,7 +140,7 @@ def _versions(context: Context, name: str | None, asked: Asked) -> Result:
             title=f"list {name}" if name else "list",
             summary=_summary(context, name, asked, found),
             facts=tuple(Fact("same bytes", ", ".join(group)) for group in twins[:_TWINS]),
-            sections=(version_table(versions, "", asked.fields),) if versions else (),
+            sections=(version_table(versions, "", asked.fields, rolled_back),) if versions else (),
             next_steps=(f"mlx show {versions[0].ref}",) if versions else (),
         ),
         warnings=(*found.warnings, *differences),
@@ -159,6 +160,14 @@ def _summary(context: Context, name: str | None, asked: Asked, found: Selection)
     elif found.total is None and count == asked.limit:
         what += ", the newest; more with --limit or --all"
     return f"{what}."
+
+
+def _rolled_back(context: Context, versions: Iterable[Version]) -> dict[str, tuple[str, ...]]:
+    return {
+        f"{name}/{number}": aliases
+        for name in {version.name for version in versions}
+        for number, aliases in context.catalog.rolled_back(name).items()
+    }
 
 
 def _twins(versions: Iterable[Version]) -> list[list[str]]:

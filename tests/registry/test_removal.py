@@ -1,0 +1,244 @@
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from projects import Project
+
+from mlx_platform.core.errors import ConflictError, NotFoundError
+from mlx_platform.registry.journal import Journal
+from mlx_platform.registry.removal import DELETING, uses_of
+from mlx_platform.registry.version import QUARANTINED, Lineage, model_id_of
+
+
+def promote(project: Project, *numbers: int, alias: str = "production") -> None:
+    for number in numbers:
+        assert project.catalog.move("digits", alias, number, kind="promote", actor="ada")
+
+
+def package_of(project: Project, number: int) -> Path:
+    source = project.catalog.resolve(f"digits/{number}").source
+    return project.folder / "mlx-artifacts" / "models" / model_id_of(source)
+
+
+def test_a_deleted_version_is_gone_with_its_bytes_and_says_who_deleted_it(project: Project) -> None:
+    version, folder = project.catalog.resolve("digits/2"), package_of(project, 2)
+    assert (folder / "artifacts" / "model.onnx").is_file()
+
+    project.catalog.delete(version, actor="ada", reason="trained on leaked data")
+
+    assert not folder.exists()
+    for ref in ("digits/2", version.label):
+        with pytest.raises(
+            NotFoundError, match=r"digits/2 was deleted by ada on .*: trained on leak"
+        ):
+            project.anew().resolve(ref)
+    assert [found.number for found in project.catalog.versions("digits")] == [3, 1]
+    stone = project.catalog.deleted("digits")[2]
+    assert (stone.actor, stone.digest, stone.label) == ("ada", version.digest, version.label)
+
+
+def test_a_number_is_not_given_out_again(project: Project) -> None:
+    project.catalog.delete(project.catalog.resolve("digits/3"), actor="ada")
+
+    version, created = project.catalog.register("digits", project.package(3), Lineage())
+
+    assert (version.number, created) == (4, True)
+
+
+def test_what_holds_an_alias_or_can_be_rolled_back_to_is_not_deleted(project: Project) -> None:
+    fourth, _ = project.catalog.register("digits", project.variant("4"), Lineage())
+    promote(project, 1, 2, 3, fourth.number)
+
+    for number, use in ((4, "digits@production is this"), (3, "rolled back to it"), (2, "rolled back to it")):
+        with pytest.raises(ConflictError, match=use) as caught:
+            project.catalog.delete(project.catalog.resolve(f"digits/{number}"), actor="ada")
+        assert len(caught.value.details["uses"]) == 1
+    project.catalog.delete(project.catalog.resolve("digits/1"), actor="ada")
+
+    with pytest.raises(NotFoundError, match="digits/1 was deleted by ada"):
+        project.catalog.resolve("digits@production~3")
+    assert project.catalog.resolve("digits@production~2").number == 2
+
+
+def test_a_version_that_no_rollback_would_choose_does_not_count_as_a_target(project: Project) -> None:
+    fourth, _ = project.catalog.register("digits", project.variant("4"), Lineage())
+    promote(project, 1, 2, 3, fourth.number)
+    project.catalog.set_tags(project.catalog.resolve("digits/3"), {QUARANTINED: "wrong answers"})
+
+    assert project.catalog.uses(project.catalog.resolve("digits/3")) == ()
+    assert project.catalog.uses(project.catalog.resolve("digits/1")) == (
+        "digits@production can be rolled back to it",
+    )
+
+
+def test_an_alias_that_only_mlflow_knows_counts_as_well(project: Project) -> None:
+    promote(project, 2)
+    project.catalog._backend.writer.set_alias("digits", "production", 1)
+
+    with pytest.raises(ConflictError, match="MLflow's own alias digits@production"):
+        project.catalog.delete(project.catalog.resolve("digits/1"), actor="ada")
+
+
+def test_uses_are_told_alias_by_alias() -> None:
+    holders = {"production": 2, "staging": 2}
+
+    found = uses_of(2, name="m", journal=Journal(), holders=holders, mlflow=holders, sound=lambda _: True)
+
+    assert found == ("m@production is this version", "m@staging is this version")
+
+
+def test_bytes_that_another_version_names_stay(project: Project) -> None:
+    version, folder = project.catalog.resolve("digits/2"), package_of(project, 2)
+    writer = project.catalog._backend.writer
+    writer.ensure_model("copies", tags={}, description="")
+    writer.create_version("copies", "models:/digits/2", tags={})
+
+    project.catalog.delete(version, actor="ada")
+
+    assert (folder / "artifacts" / "model.onnx").is_file()
+
+
+@pytest.mark.parametrize("step", ["set_model_tags", "delete_version", "erase"])
+def test_a_deletion_that_dies_on_the_way_is_ended_by_the_next(
+    project: Project, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    version, folder = project.catalog.resolve("digits/2"), package_of(project, 2)
+    backend = project.catalog._backend
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backend.store if step == "erase" else backend.writer, step, die)
+    with pytest.raises(KeyboardInterrupt):
+        project.catalog.delete(version, actor="ada")
+
+    catalog = project.anew()
+    if step == "erase":
+        assert catalog.erase("digits", catalog.deleted("digits")[2])
+    else:
+        half = catalog.resolve("digits/2")
+        with pytest.raises(ConflictError, match="is being deleted"):
+            catalog.move("digits", "production", 2, kind="promote", actor="ada")
+        catalog.delete(half, actor="ada")
+    assert not folder.exists()
+    with pytest.raises(NotFoundError, match="was deleted"):
+        catalog.resolve("digits/2")
+
+
+def test_a_deletion_that_was_given_up_is_taken_back(project: Project) -> None:
+    version = project.catalog.resolve("digits/2")
+    project.catalog.set_tags(version, {DELETING: "2026-03-08T07:00:00Z"})
+
+    project.catalog.archive(project.catalog.resolve("digits/2"), actor="ada", undo=True)
+
+    promote(project, 2)
+
+
+def test_a_promotion_between_the_looks_of_a_deletion_wins(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, other = project.catalog.resolve("digits/2"), project.anew()
+    writer = project.catalog._backend.writer
+    announce = writer.set_tags
+
+    def promote_first(name: str, number: int, tags: dict[str, str]) -> None:
+        if tags.get(DELETING):
+            assert other.move("digits", "production", 2, kind="promote", actor="bob")
+        announce(name, number, tags)
+
+    monkeypatch.setattr(writer, "set_tags", promote_first)
+    with pytest.raises(ConflictError, match="digits@production is this version"):
+        project.catalog.delete(version, actor="ada")
+
+    assert project.anew().resolve("digits@production").number == 2
+    assert not project.catalog.resolve("digits/2").tags[DELETING]
+
+
+def test_a_deletion_that_comes_between_a_promotion_and_its_end_takes_the_alias_back(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote(project, 1)
+    other = project.anew()
+    ledger = project.catalog._ledger
+    append = ledger._append
+
+    def delete_after(*arguments: object, **options: object) -> object:
+        written = append(*arguments, **options)  # type: ignore[arg-type]
+        if written[0].to_version == 2:
+            # As if the deletion had looked just before the event was there.
+            monkeypatch.setattr(other._removal, "refuse_used", lambda _: None)
+            other.delete(other.resolve("digits/2"), actor="bob")
+        return written
+
+    monkeypatch.setattr(ledger, "_append", delete_after)
+    with pytest.raises(ConflictError, match="was deleted while it was moved to production"):
+        project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+
+    catalog = project.anew()
+    assert catalog.resolve("digits@production").number == 1
+    assert [event.kind for event in catalog.history("digits")] == ["rollback", "promote", "promote"]
+    assert catalog.differences("digits") == ()
+
+
+def test_a_promotion_waits_for_a_deletion_that_was_announced(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote(project, 1)
+    other = project.anew()
+    version = other.resolve("digits/2")
+    ledger = project.catalog._ledger
+    append = ledger._append
+
+    def announce_after(*arguments: object, **options: object) -> object:
+        written = append(*arguments, **options)  # type: ignore[arg-type]
+        other.set_tags(version, {DELETING: "2026-03-08T07:00:00Z"})
+        return written
+
+    def give_up() -> None:
+        time.sleep(0.2)
+        other.set_tags(version, {DELETING: ""})
+
+    monkeypatch.setattr(ledger, "_append", announce_after)
+    giving_up = threading.Thread(target=give_up)
+    giving_up.start()
+    event = project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+    giving_up.join()
+
+    assert event
+    assert project.anew().resolve("digits@production").number == 2
+
+
+def test_an_archived_version_says_by_whom_and_why_and_comes_back(project: Project) -> None:
+    version = project.catalog.resolve("digits/2")
+
+    archived = project.catalog.archive(version, actor="ada", reason="too slow")
+    restored = project.anew().archive(archived, actor="bob", undo=True)
+
+    assert (archived.archived, archived.state, archived.candidate) == (True, "archived", False)
+    assert (archived.tags["mlx.archived_by"], archived.tags["mlx.archived_reason"]) == ("ada", "too slow")
+    assert project.catalog.fetch(archived).digest == version.digest
+    assert (restored.archived, restored.candidate) == (False, True)
+
+
+def test_what_holds_an_alias_is_not_archived_not_even_at_the_same_time(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote(project, 2)
+    with pytest.raises(ConflictError, match="digits@production, so it cannot be archived"):
+        project.catalog.archive(project.catalog.resolve("digits/2"), actor="ada")
+
+    version, other = project.catalog.resolve("digits/3"), project.anew()
+    writer = project.catalog._backend.writer
+    mark = writer.set_tags
+
+    def promote_first(name: str, number: int, tags: dict[str, str]) -> None:
+        if tags["mlx.archived"] == "true":
+            assert other.move("digits", "production", 3, kind="promote", actor="bob")
+        mark(name, number, tags)
+
+    monkeypatch.setattr(writer, "set_tags", promote_first)
+    with pytest.raises(ConflictError):
+        project.catalog.archive(version, actor="ada")
+
+    assert not project.anew().resolve("digits@production").archived
