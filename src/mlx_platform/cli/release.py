@@ -138,8 +138,11 @@ def add_commands(app: typer.Typer) -> None:
         at: Annotated[
             str | None, typer.Option("--at", metavar="TIME", help="What was live at this time.")
         ] = None,
+        verify: Annotated[
+            bool, typer.Option("--verify", help="Give a verdict on the journal and its anchor.")
+        ] = False,
     ) -> "Result":
         """Tell who moved what, when, from where, why, and on which evidence."""
         from mlx_platform.workflows.history import history as workflow
 
-        return workflow(run.context, name, alias=alias, at=at)
+        return workflow(run.context, name, alias=alias, at=at, verify=verify)

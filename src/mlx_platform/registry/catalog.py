@@ -161,9 +161,9 @@ class Catalog:
             if alias in {None, difference.alias}
         )
 
-    def outside(self, name: str) -> tuple[Difference, ...]:
+    def outside(self, name: str, journal: Journal | None = None) -> tuple[Difference, ...]:
         """What somebody did to a model's aliases outside of mlx, as far as nobody took it over since."""
-        return self._ledger.differences(check_name(name))
+        return self._ledger.differences(check_name(name), journal)
 
     def journal(self, name: str) -> Journal:
         """A model's journal, empty when nothing ever moved.
@@ -192,16 +192,11 @@ class Catalog:
         wanted = journal.aliases() if alias is None else (check_alias(alias),)
         moves = [event for event in journal.valid if event.alias in wanted]
         if at is not None:
-            in_force = (event for event, _ in self.live(name, at).values() if event.alias in wanted)
-            moves = sorted(in_force, key=lambda event: event.number)
+            in_force = journal.in_force(at, self._clock()).values()
+            moves = sorted(
+                (event for event, _ in in_force if event.alias in wanted), key=lambda event: event.number
+            )
         return tuple(reversed(moves))
-
-    def live(self, name: str, at: datetime) -> dict[str, tuple[Event, datetime]]:
-        """The move of each alias that was in force at a moment, and since when.
-
-        The order of moves is that of the journal, also where the clocks of those who made them disagree.
-        """
-        return self.journal(name).in_force(at, self._clock())
 
     # Bytes
 

@@ -155,7 +155,7 @@ def _aliases(model: Examined) -> Iterator[Finding]:
             sound=sound,
             measured=f"MLflow: {one.mlflow or 'nobody'}",
             expected=f"journal: {one.journal or 'nobody'}" if one.seen else "a move in the journal",
-            note=one.sentence(name),
+            note=one.sentence(name) if sound else "Somebody changed it outside of mlx.",
             command=f"mlx doctor registry {name} --adopt {subject}",
             repair="alias" if one.seen else "",
         )

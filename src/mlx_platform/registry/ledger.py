@@ -75,9 +75,9 @@ class Ledger:
                 found[alias] = number
         return dict(sorted(found.items()))
 
-    def differences(self, name: str) -> tuple[Difference, ...]:
-        """Where MLflow's aliases are not what the journal says."""
-        return compare(self.journal(name), self._backend.reader.aliases(name))
+    def differences(self, name: str, journal: Journal | None = None) -> tuple[Difference, ...]:
+        """Where MLflow's aliases are not what the journal says; read anew unless it is at hand."""
+        return compare(journal or self.journal(name), self._backend.reader.aliases(name))
 
     def move(
         self,

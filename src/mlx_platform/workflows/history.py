@@ -1,22 +1,38 @@
 """`mlx history`: who moved which alias, when, from where to where, and why."""
 
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
 from mlx_platform.core.clock import both_zones, parse_time, rfc3339
-from mlx_platform.core.errors import UsageError
-from mlx_platform.core.report import Report, Result, Table
+from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.report import Fact, Report, Result, Table
 from mlx_platform.core.text import plural, printable
+from mlx_platform.core.verdict import Check, Verdict
+from mlx_platform.registry.difference import Difference
+from mlx_platform.registry.examination import journal_text
+from mlx_platform.registry.journal import Event, Journal
 from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, check_alias, check_name, parse_ref
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import event_table, holder_text
 
+_OUTSIDE = "outside of mlx"
 
-def history(context: Context, name: str, *, alias: str | None = None, at: str | None = None) -> Result:
+
+def history(
+    context: Context, name: str, *, alias: str | None = None, at: str | None = None, verify: bool = False
+) -> Result:
     """Tell the moves of a model's aliases, newest first, or who held them at a moment.
+
+    What somebody did to an alias outside of mlx stands above the moves, until it is adopted or put back.
 
     Args:
         context: the command's context.
         name: the model, or `NAME@ALIAS`.
         alias: only this one.
         at: a time with zone, or an age such as 24h; the answer is who held each alias then.
+        verify: give a verdict on the journal. It is verified either way, and one that is broken answers
+            nothing.
 
     Raises:
         NotFoundError: no such model.
@@ -32,50 +48,163 @@ def history(context: Context, name: str, *, alias: str | None = None, at: str | 
     check_name(name)
     if alias is not None:
         check_alias(alias)
-    return _moves(context, name, alias) if at is None else _live(context, name, alias, at)
+    journal = context.catalog.journal(name)
+    if not journal.events:
+        context.catalog.history(name)  # a model that is not there is said first
+    outside = [one for one in context.catalog.outside(name, journal) if alias in {None, one.alias}]
+    if at is None:
+        result = _moves(name, alias, journal, outside)
+    else:
+        result = _live(context, name, alias, journal, at, outside)
+    return _verified(result, journal) if verify else result
 
 
-def _moves(context: Context, name: str, alias: str | None) -> Result:
-    events = context.catalog.history(name, alias=alias)
+def _moves(name: str, alias: str | None, journal: Journal, outside: list[Difference]) -> Result:
+    events = tuple(event for event in reversed(journal.valid) if alias in {None, event.alias})
     what = f"{name}@{alias}" if alias else name
     summary = f"{plural(len(events), 'move')} of {what}." if events else f"No alias of {what} has moved yet."
+    if outside:
+        summary += f" Changed {_OUTSIDE} since: {', '.join(one.alias for one in outside)}."
+    table = event_table(events, "")
+    table = replace(table, rows=(*(_outside_row(name, one) for one in outside), *table.rows))
     return Result(
         command="history",
-        data={"name": name, "alias": alias, "events": [event.document() for event in events]},
+        data={
+            "name": name,
+            "alias": alias,
+            "events": [event.document() for event in events],
+            "outside": [one.document() for one in outside],
+            "journal": _journal_document(journal),
+        },
         report=Report(
             title=f"history {what}",
             summary=summary,
-            sections=(event_table(events, ""),) if events else (),
-            next_steps=(f"mlx show {name}/{events[0].to_version}",)
-            if events
-            else (f"mlx promote {name}/NUMBER --to staging",),
+            facts=(Fact("journal", f"sound: {journal_text(journal)}"),) if journal.events else (),
+            sections=(table,) if table.rows else (),
+            next_steps=_next_steps(name, events, outside),
         ),
-        warnings=context.catalog.differences(name),
+        warnings=tuple(one.sentence(name) for one in outside),
     )
 
 
-def _live(context: Context, name: str, alias: str | None, at: str) -> Result:
-    moment = parse_time(at, now=context.clock())
-    events = context.catalog.history(name, alias=alias, at=moment)
-    aliases = [alias] if alias else context.catalog.journal(name).aliases()
-    live = {event.alias: event.to_version for event in events}
-    found = {held: live.get(held) for held in aliases}
-    said = ", ".join(f"{held} was {holder_text(number)}" for held, number in found.items())
-    since = {event.alias: both_zones(event.time) for event in events}
-    rows = tuple((held, holder_text(number), since.get(held, "")) for held, number in found.items())
+def _next_steps(name: str, events: tuple[Event, ...], outside: list[Difference]) -> tuple[str, ...]:
+    if outside:
+        return (f"mlx doctor registry {name}",)
+    if not events:
+        return (f"mlx promote {name}/NUMBER --to staging",)
+    shown = next((event.to_version for event in events if event.to_version is not None), None)
+    return (f"mlx show {name}/{shown}",) if shown else (f"mlx list {name}",)
+
+
+def _outside_row(name: str, one: Difference) -> tuple[str, ...]:
+    """What MLflow says, in the columns of the moves: nobody knows when, who or why."""
+    command = f"mlx doctor registry {name}"
+    return (
+        "-",
+        "-",
+        one.alias,
+        holder_text(one.journal),
+        holder_text(one.mlflow),
+        _OUTSIDE,
+        "-",
+        command,
+        "",
+    )
+
+
+def _journal_document(journal: Journal) -> dict[str, Any]:
+    return {
+        "sound": True,
+        "events": len(journal.events),
+        "moves": len(journal.valid),
+        "anchor": journal.anchor.number if journal.anchor else None,
+        "lag": journal.lag,
+    }
+
+
+def _verified(result: Result, journal: Journal) -> Result:
+    moves, lost = len(journal.valid), len(journal.events) - len(journal.valid)
+    end = journal.end.number if journal.end else 0
+    behind = f"{plural(journal.lag, 'event')} behind; the next move writes it" if journal.lag else ""
+    checks = (
+        Check(
+            "chain",
+            Verdict.PASS,
+            f"{plural(moves, 'move')}, {lost} lost against others",
+            "every event as written, in its place",
+            group="journal",
+        ),
+        Check(
+            "anchor",
+            Verdict.PASS,
+            f"event {journal.anchor.number}" if journal.anchor else "none",
+            f"event {end}, or behind",
+            behind,
+            group="journal",
+        ),
+    )
+    data = {**result.data, "journal": _journal_document(journal)}
+    return replace(result, data=data, report=replace(result.report, checks=checks), verdict=Verdict.PASS)
+
+
+def _live(
+    context: Context, name: str, alias: str | None, journal: Journal, at: str, outside: list[Difference]
+) -> Result:
+    now = context.clock()
+    moment = parse_time(at, now=now)
+    live = journal.in_force(moment, now)
+    aliases = [alias] if alias else journal.aliases()
+    found = [_holding(context, held, *live.get(held, (None, None))) for held in aliases]
+    said = ", ".join(f"{one['alias']} was {one['shown']}" for one in found)
+    rows = tuple(
+        (one["alias"], holder_text(one["version"]), one["label"], one["since_shown"], one["who"])
+        for one in found
+    )
     return Result(
         command="history",
         data={
             "name": name,
             "alias": alias,
             "at": rfc3339(moment),
-            "live": found,
-            "events": [event.document() for event in events],
+            "live": {one["alias"]: one["version"] for one in found},
+            "holders": [
+                {key: one[key] for key in ("alias", "version", "label", "digest", "since")} for one in found
+            ],
+            "events": [event.document() for event, _ in live.values() if event.alias in aliases],
         },
         report=Report(
             title=f"history {name}",
             summary=f"At {both_zones(moment)} {said or f'no alias of {name} was held'}.",
-            sections=(Table("", ("alias", "version", "since"), rows, numeric=(1,)),) if rows else (),
+            sections=(Table("", ("alias", "version", "label", "since", "who"), rows, numeric=(1,)),)
+            if rows
+            else (),
             next_steps=(f"mlx history {name}",),
         ),
+        warnings=tuple(one.sentence(name) for one in outside),
     )
+
+
+def _holding(context: Context, alias: str, event: Event | None, since: datetime | None) -> dict[str, Any]:
+    number = event.to_version if event else None
+    label = _label(context, event) if event else ""
+    return {
+        "alias": alias,
+        "version": number,
+        "label": label,
+        "digest": event.digest if event else "",
+        "since": rfc3339(since) if since else None,
+        "since_shown": both_zones(since) if since else "",
+        "who": event.actor if event else "",
+        "shown": f"{event.model}/{number} ({label or 'gone'})" if event and number else "nobody",
+    }
+
+
+def _label(context: Context, event: Event) -> str:
+    """The label of the very package that was moved; empty when it is not there any more."""
+    if event.to_version is None:
+        return ""
+    try:
+        version = context.catalog.resolve(f"{event.model}/{event.to_version}")
+    except NotFoundError:
+        return ""
+    return version.label if version.digest == event.digest else ""
