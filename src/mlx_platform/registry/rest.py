@@ -133,7 +133,7 @@ class RestStore(Models):
             self._runs.delete_model(model)
 
     def discard_model(self, model: str) -> None:
-        """Delete an uploaded model with its bytes, and the run that uploaded it if it never came to an end."""
+        """Delete an uploaded model with its bytes, and the run that uploaded it if that never ended."""
         run = self._runs.maker(model)
         self.erase(model)
         if run:

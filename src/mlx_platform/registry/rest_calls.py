@@ -2,13 +2,14 @@
 
 import http.client
 import json
+import re
 import ssl
 import time
 from collections.abc import Mapping
 from typing import IO, Any, Literal
 from urllib.parse import quote, urlencode
 
-from mlx_platform.core.errors import IntegrityError, MlxError, UnavailableError
+from mlx_platform.core.errors import IntegrityError, MlxError, NotFoundError, UnavailableError
 from mlx_platform.core.text import first_line, printable
 from mlx_platform.registry.refusals import translate, unavailable
 from mlx_platform.registry.rest_login import Login
@@ -19,6 +20,8 @@ _BUSY = {429, 502, 503, 504}
 _PAUSES = (0.1, 0.3, 1.0, 2.0)
 _API = "/api/2.0/mlflow/"
 _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts/"
+_ABSENT = re.compile(rb"\(404\)|NoSuchKey|No such file")
+_ABSENT_WITHIN = 4096
 _UNKNOWN_ENDPOINT = {"ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED"}
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
@@ -80,7 +83,13 @@ class Api:
         request = self._request("GET", _ARTIFACTS + quote(path), {"Accept": "*/*"})
         deadline = Deadline(self._timeout, transfer=True)
         answer = self._exchange(request, deadline, doing, cap=cap, sink=sink)
-        self._judge(answer, doing)
+        try:
+            self._judge(answer, doing)
+        except UnavailableError as error:
+            # Servers of MLflow 2, and those over S3, say 500 of a file that is not there.
+            if answer.status == 500 and _ABSENT.search(answer.body[:_ABSENT_WITHIN]):
+                raise NotFoundError(error.message) from error
+            raise
 
     def remove(self, path: str, doing: str) -> None:
         """Delete a folder out of the server's artifact store."""

@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16
 _SLOWEST = 32 * 1024  # bytes a second, below which a transfer is given up
+_REFUSAL_CAP = 1024 * 1024  # bytes
 _PROXY_ANSWER_CAP = 16 * 1024
 
 
@@ -91,6 +93,7 @@ class Wire:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._idle: list[_Connection] = []
+        weakref.finalize(self, _close, self._idle)
 
     def exchange(
         self, request: Request, deadline: Deadline, *, cap: int, sink: IO[bytes] | None = None
@@ -100,7 +103,7 @@ class Wire:
         Args:
             request: what is asked.
             deadline: when to give up.
-            cap: most bytes of an answer.
+            cap: most bytes of an answer of status 200.
             sink: takes the bytes of an answer of status 200, instead of `body`.
 
         Raises:
@@ -112,7 +115,8 @@ class Wire:
         try:
             connection.request(request.method, request.target, body=request.body, headers=request.headers)
             response = connection.getresponse()
-            body = _read(response, cap, deadline, sink if response.status == 200 else None)
+            fine = response.status == 200
+            body = _read(response, cap if fine else _REFUSAL_CAP, deadline, sink if fine else None)
         except BaseException:
             connection.close()
             raise
@@ -129,6 +133,11 @@ class Wire:
                 return connection
             connection.close()
         return _Connection(self._peer, deadline)
+
+
+def _close(connections: "list[_Connection]") -> None:
+    for connection in connections:
+        connection.close()
 
 
 class _Connection(http.client.HTTPConnection):
@@ -148,14 +157,15 @@ class _Connection(http.client.HTTPConnection):
     def connect(self) -> None:
         peer = self._peer
         host, port = peer.proxy[:2] if peer.proxy else (peer.host, peer.port)
+        context = peer.tls() if peer.tls else None
         opened = _open(host, port, self.deadline)
         try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if peer.tls:
+            if context:
                 if peer.proxy:
                     _tunnel(opened, peer, self.deadline)
                 opened.settimeout(self.deadline.left())
-                opened = peer.tls().wrap_socket(opened, server_hostname=peer.host)
+                opened = context.wrap_socket(opened, server_hostname=peer.host)
         except BaseException:
             opened.close()
             raise
