@@ -25,21 +25,19 @@ def test_a_deleted_version_is_gone_with_its_bytes_and_says_who_deleted_it(projec
     version, folder = project.catalog.resolve("digits/2"), package_of(project, 2)
     assert (folder / "artifacts" / "model.onnx").is_file()
 
-    project.catalog.delete(version, actor="ada", reason="trained on leaked data")
+    project.catalog.removal.delete(version, actor="ada", reason="trained on leaked data")
 
     assert not folder.exists()
     for ref in ("digits/2", version.label):
-        with pytest.raises(
-            NotFoundError, match=r"digits/2 was deleted by ada on .*: trained on leak"
-        ):
+        with pytest.raises(NotFoundError, match=r"digits/2 was deleted by ada on .*: trained on leak"):
             project.anew().resolve(ref)
     assert [found.number for found in project.catalog.versions("digits")] == [3, 1]
-    stone = project.catalog.deleted("digits")[2]
+    stone = project.catalog.removal.deleted("digits")[2]
     assert (stone.actor, stone.digest, stone.label) == ("ada", version.digest, version.label)
 
 
 def test_a_number_is_not_given_out_again(project: Project) -> None:
-    project.catalog.delete(project.catalog.resolve("digits/3"), actor="ada")
+    project.catalog.removal.delete(project.catalog.resolve("digits/3"), actor="ada", reason="")
 
     version, created = project.catalog.register("digits", project.package(3), Lineage())
 
@@ -52,9 +50,11 @@ def test_what_holds_an_alias_or_can_be_rolled_back_to_is_not_deleted(project: Pr
 
     for number, use in ((4, "digits@production is this"), (3, "rolled back to it"), (2, "rolled back to it")):
         with pytest.raises(ConflictError, match=use) as caught:
-            project.catalog.delete(project.catalog.resolve(f"digits/{number}"), actor="ada")
+            project.catalog.removal.delete(
+                project.catalog.resolve(f"digits/{number}"), actor="ada", reason=""
+            )
         assert len(caught.value.details["uses"]) == 1
-    project.catalog.delete(project.catalog.resolve("digits/1"), actor="ada")
+    project.catalog.removal.delete(project.catalog.resolve("digits/1"), actor="ada", reason="")
 
     with pytest.raises(NotFoundError, match="digits/1 was deleted by ada"):
         project.catalog.resolve("digits@production~3")
@@ -66,8 +66,8 @@ def test_a_version_that_no_rollback_would_choose_does_not_count_as_a_target(proj
     promote(project, 1, 2, 3, fourth.number)
     project.catalog.set_tags(project.catalog.resolve("digits/3"), {QUARANTINED: "wrong answers"})
 
-    assert project.catalog.uses(project.catalog.resolve("digits/3")) == ()
-    assert project.catalog.uses(project.catalog.resolve("digits/1")) == (
+    assert project.catalog.removal.uses(project.catalog.resolve("digits/3")) == ()
+    assert project.catalog.removal.uses(project.catalog.resolve("digits/1")) == (
         "digits@production can be rolled back to it",
     )
 
@@ -77,7 +77,7 @@ def test_an_alias_that_only_mlflow_knows_counts_as_well(project: Project) -> Non
     project.catalog._backend.writer.set_alias("digits", "production", 1)
 
     with pytest.raises(ConflictError, match="MLflow's own alias digits@production"):
-        project.catalog.delete(project.catalog.resolve("digits/1"), actor="ada")
+        project.catalog.removal.delete(project.catalog.resolve("digits/1"), actor="ada", reason="")
 
 
 def test_uses_are_told_alias_by_alias() -> None:
@@ -94,7 +94,7 @@ def test_bytes_that_another_version_names_stay(project: Project) -> None:
     writer.ensure_model("copies", tags={}, description="")
     writer.create_version("copies", "models:/digits/2", tags={})
 
-    project.catalog.delete(version, actor="ada")
+    project.catalog.removal.delete(version, actor="ada", reason="")
 
     assert (folder / "artifacts" / "model.onnx").is_file()
 
@@ -111,16 +111,16 @@ def test_a_deletion_that_dies_on_the_way_is_ended_by_the_next(
 
     monkeypatch.setattr(backend.store if step == "erase" else backend.writer, step, die)
     with pytest.raises(KeyboardInterrupt):
-        project.catalog.delete(version, actor="ada")
+        project.catalog.removal.delete(version, actor="ada", reason="")
 
     catalog = project.anew()
     if step == "erase":
-        assert catalog.erase("digits", catalog.deleted("digits")[2])
+        assert catalog.removal.erase(catalog.removal.deleted("digits")[2].source, "digits/2")
     else:
         half = catalog.resolve("digits/2")
         with pytest.raises(ConflictError, match="is being deleted"):
             catalog.move("digits", "production", 2, kind="promote", actor="ada")
-        catalog.delete(half, actor="ada")
+        catalog.removal.delete(half, actor="ada", reason="")
     assert not folder.exists()
     with pytest.raises(NotFoundError, match="was deleted"):
         catalog.resolve("digits/2")
@@ -130,7 +130,7 @@ def test_a_deletion_that_was_given_up_is_taken_back(project: Project) -> None:
     version = project.catalog.resolve("digits/2")
     project.catalog.set_tags(version, {DELETING: "2026-03-08T07:00:00Z"})
 
-    project.catalog.archive(project.catalog.resolve("digits/2"), actor="ada", undo=True)
+    project.catalog.removal.restore(project.catalog.resolve("digits/2"), actor="ada", reason="")
 
     promote(project, 2)
 
@@ -149,7 +149,7 @@ def test_a_promotion_between_the_looks_of_a_deletion_wins(
 
     monkeypatch.setattr(writer, "set_tags", promote_first)
     with pytest.raises(ConflictError, match="digits@production is this version"):
-        project.catalog.delete(version, actor="ada")
+        project.catalog.removal.delete(version, actor="ada", reason="")
 
     assert project.anew().resolve("digits@production").number == 2
     assert not project.catalog.resolve("digits/2").tags[DELETING]
@@ -167,8 +167,8 @@ def test_a_deletion_that_comes_between_a_promotion_and_its_end_takes_the_alias_b
         written = append(*arguments, **options)  # type: ignore[arg-type]
         if written[0].to_version == 2:
             # As if the deletion had looked just before the event was there.
-            monkeypatch.setattr(other._removal, "refuse_used", lambda _: None)
-            other.delete(other.resolve("digits/2"), actor="bob")
+            monkeypatch.setattr(other.removal, "refuse_used", lambda _: None)
+            other.removal.delete(other.resolve("digits/2"), actor="bob", reason="")
         return written
 
     monkeypatch.setattr(ledger, "_append", delete_after)
@@ -212,8 +212,10 @@ def test_a_promotion_waits_for_a_deletion_that_was_announced(
 def test_an_archived_version_says_by_whom_and_why_and_comes_back(project: Project) -> None:
     version = project.catalog.resolve("digits/2")
 
-    archived = project.catalog.archive(version, actor="ada", reason="too slow")
-    restored = project.anew().archive(archived, actor="bob", undo=True)
+    project.catalog.removal.archive(version, actor="ada", reason="too slow")
+    archived = project.anew().resolve("digits/2")
+    project.catalog.removal.restore(archived, actor="bob", reason="")
+    restored = project.anew().resolve("digits/2")
 
     assert (archived.archived, archived.state, archived.candidate) == (True, "archived", False)
     assert (archived.tags["mlx.archived_by"], archived.tags["mlx.archived_reason"]) == ("ada", "too slow")
@@ -226,7 +228,7 @@ def test_what_holds_an_alias_is_not_archived_not_even_at_the_same_time(
 ) -> None:
     promote(project, 2)
     with pytest.raises(ConflictError, match="digits@production, so it cannot be archived"):
-        project.catalog.archive(project.catalog.resolve("digits/2"), actor="ada")
+        project.catalog.removal.archive(project.catalog.resolve("digits/2"), actor="ada", reason="")
 
     version, other = project.catalog.resolve("digits/3"), project.anew()
     writer = project.catalog._backend.writer
@@ -239,6 +241,6 @@ def test_what_holds_an_alias_is_not_archived_not_even_at_the_same_time(
 
     monkeypatch.setattr(writer, "set_tags", promote_first)
     with pytest.raises(ConflictError):
-        project.catalog.archive(version, actor="ada")
+        project.catalog.removal.archive(version, actor="ada", reason="")
 
     assert not project.anew().resolve("digits@production").archived

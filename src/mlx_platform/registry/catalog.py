@@ -24,7 +24,6 @@ from mlx_platform.registry.publication import publish
 from mlx_platform.registry.ref import JOURNAL_PREFIX, Ref, check_alias, check_name, is_name
 from mlx_platform.registry.removal import Removal
 from mlx_platform.registry.selection import Asked, Selection, select
-from mlx_platform.registry.tombstone import Tombstone, tombstones
 from mlx_platform.registry.version import (
     CONTENT,
     DIGEST,
@@ -62,7 +61,7 @@ class Catalog:
         self._backend = Backend(settings)
         self._ledger = Ledger(self._backend, clock)
         self._lookup = Lookup(self._backend, self._ledger)
-        self._removal = Removal(self._backend, self._ledger, clock)
+        self.removal = Removal(self._backend, self._ledger, clock)
         self._cache = PackageCache(settings.path(settings.cache.dir), settings.folder / FALLBACK)
 
     @property
@@ -272,7 +271,7 @@ class Catalog:
             first = self._same_content(name, package.content_digest)
             if first and first.number < number:
                 # Only where no lock reaches: another machine registered the same content at the same time.
-                self._removal.withdraw(self._lookup.get(name, number))
+                self.removal.withdraw(self._lookup.get(name, number))
                 if if_exists == "fail":
                     raise _same(first)
                 return first, False
@@ -318,7 +317,7 @@ class Catalog:
             NotFoundError: there is no such version.
         """
         check_alias(alias)
-        return self._removal.guard(
+        return self.removal.guard(
             self._lookup.get(check_name(name), to),
             lambda version: self._ledger.move(
                 name,
@@ -332,7 +331,7 @@ class Catalog:
             ),
         )
 
-    # Removal
+    # Among versions
 
     def children(self, version: Version) -> tuple[str, ...]:
         """The versions of the same model that were made from a version, oldest first."""
@@ -350,44 +349,6 @@ class Catalog:
             for number in journal.rolled_back(alias):
                 found[number] = (*found.get(number, ()), alias)
         return found
-
-    def uses(self, version: Version) -> tuple[str, ...]:
-        """Who needs a version, one phrase each: aliases that it holds, and those that can go back to it."""
-        return self._removal.uses(version)
-
-    def archive(self, version: Version, *, actor: str, reason: str = "", undo: bool = False) -> Version:
-        """Put a version into the archive, or take it out; its bytes stay.
-
-        Raises:
-            ConflictError: it holds an alias.
-        """
-        act = self._removal.restore if undo else self._removal.archive
-        act(version, actor=actor, reason=reason)
-        return self._lookup.get(version.name, version.number)
-
-    def check_unused(self, version: Version) -> None:
-        """Refuse a version that must not be deleted.
-
-        Raises:
-            ConflictError: somebody needs it; says who.
-        """
-        self._removal.refuse_used(version)
-
-    def delete(self, version: Version, *, actor: str, reason: str = "") -> Tombstone:
-        """Delete a version and its bytes.
-
-        Raises:
-            ConflictError: somebody needs it.
-        """
-        return self._removal.delete(version, actor=actor, reason=reason)
-
-    def deleted(self, name: str) -> dict[int, Tombstone]:
-        """The versions of a model that were deleted, by number."""
-        return tombstones(self._backend.reader.model_tags(check_name(name)))
-
-    def erase(self, name: str, tombstone: Tombstone) -> bool:
-        """Delete the bytes of a deleted version whose deletion was interrupted; again does no harm."""
-        return self._removal.erase(tombstone.source, f"{name}/{tombstone.number}")
 
     # Evidence
 

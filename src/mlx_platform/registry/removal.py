@@ -15,7 +15,7 @@ from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.journal import Event, Journal
 from mlx_platform.registry.ledger import Ledger
 from mlx_platform.registry.ref import JOURNAL_PREFIX
-from mlx_platform.registry.tombstone import Tombstone
+from mlx_platform.registry.tombstone import Tombstone, tombstones
 from mlx_platform.registry.version import ARCHIVED, Version, model_id_of
 
 ARCHIVED_BY = "mlx.archived_by"
@@ -163,6 +163,10 @@ class Removal:
         """Delete a version that nobody has seen yet, with its bytes and without a trace."""
         self._backend.writer.delete_version(version.name, version.number)
         self.erase(version.source, version.ref)
+
+    def deleted(self, name: str) -> dict[int, Tombstone]:
+        """The versions of a model that were deleted, by number."""
+        return tombstones(self._backend.reader.model_tags(name))
 
     def erase(self, source: str, ref: str) -> bool:
         """Delete the bytes of a version that is gone, unless another version needs them.

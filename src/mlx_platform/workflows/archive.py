@@ -26,9 +26,11 @@ def archive(context: Context, ref: str, *, undo: bool = False, reason: str = "")
     left = undo and version.tags.get(DELETING)  # by somebody who began to delete it, and did not
     if version.archived is not undo and not left:
         return _result(version, version, undo, ())
-    uses = () if undo else context.catalog.uses(version)
-    after = context.catalog.archive(version, actor=context.actor, reason=reason, undo=undo)
-    return _result(version, after, undo, uses)
+    removal = context.catalog.removal
+    uses = () if undo else removal.uses(version)
+    act = removal.restore if undo else removal.archive
+    act(version, actor=context.actor, reason=reason)
+    return _result(version, context.catalog.resolve(version.ref), undo, uses)
 
 
 def _result(before: Version, after: Version, undo: bool, uses: tuple[str, ...]) -> Result:

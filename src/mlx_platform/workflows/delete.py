@@ -33,11 +33,11 @@ def delete(context: Context, ref: str, *, reason: str = "", confirm: Callable[[s
         version = context.catalog.resolve(ref)
     except NotFoundError as error:
         return _again(context, ref, error)
-    context.catalog.check_unused(version)
+    context.catalog.removal.refuse_used(version)
     size = f" of {size_text(version.size)}" if version.size else ""
     if not confirm(f"Delete {version.ref} ({version.label}) and its package{size} for good?"):
         return _result(version.name, _stone(version), changed=False, said=f"{version.ref} was not deleted.")
-    tombstone = context.catalog.delete(version, actor=context.actor, reason=reason)
+    tombstone = context.catalog.removal.delete(version, actor=context.actor, reason=reason)
     return _result(
         version.name,
         tombstone,
@@ -52,8 +52,8 @@ def _again(context: Context, text: str, error: NotFoundError) -> Result:
     ref = parse_ref(text)
     if not isinstance(ref, VersionRef | LabelRef) or "deleted" not in error.details:
         raise error
-    tombstone = context.catalog.deleted(ref.name)[ref.number]
-    context.catalog.erase(ref.name, tombstone)
+    tombstone = context.catalog.removal.deleted(ref.name)[ref.number]
+    context.catalog.removal.erase(tombstone.source, f"{ref.name}/{ref.number}")
     return _result(ref.name, tombstone, changed=False, said=tombstone.sentence(ref.name))
 
 
