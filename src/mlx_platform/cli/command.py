@@ -3,7 +3,6 @@
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 
 from mlx_platform.cli.output import Output
 from mlx_platform.cli.parameters import QuickCommand
+from mlx_platform.core.values import frozen
 
 if TYPE_CHECKING:
     from mlx_platform.core.report import Result
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PANEL = "Options of every command"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shared:
     """The options that every command has."""
 
@@ -63,7 +63,7 @@ class Shared:
     ] = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """One invocation: the context for workflows, and where to print."""
 

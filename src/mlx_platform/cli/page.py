@@ -6,10 +6,10 @@ It is drawn by hand, because the library for it takes longer to load than most c
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from mlx_platform.core.report import Bars, Lines, Matrix, Result, Section, Table, Text
 from mlx_platform.core.text import printable
+from mlx_platform.core.values import frozen
 from mlx_platform.core.verdict import Check, Verdict
 
 _STYLES = {
@@ -27,7 +27,7 @@ _LONGEST = 4096  # characters of a foreign text
 _MOST_CHECKS = 12  # a terminal page stays short; those that did not pass come first
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Page:
     """Draws results for a terminal of `width` columns (None: nobody watches, lines are never broken)."""
 

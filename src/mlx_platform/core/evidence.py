@@ -2,19 +2,19 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import orjson
 
 from mlx_platform.core.clock import rfc3339
+from mlx_platform.core.values import frozen
 from mlx_platform.core.verdict import Verdict
 
 EVIDENCE_SCHEMA = "mlx.evidence/v1"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evidence:
     """A finding of one `kind` (evaluation, quantization, consistency ...) about one package digest.
 

@@ -5,15 +5,15 @@ Markdown writers each draw the same report.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from mlx_platform.core.values import frozen
 from mlx_platform.core.verdict import Check, Verdict
 
 SCHEMA = "mlx/v1"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fact:
     """A labelled value of the report's head, such as `version: digits/3`."""
 
@@ -21,7 +21,7 @@ class Fact:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """Cells are text or verdicts; `numeric` holds the indices of right-aligned columns."""
 
@@ -31,13 +31,13 @@ class Table:
     numeric: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Series:
     name: str
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bars:
     """Grouped bars: every series has one value per label."""
 
@@ -47,7 +47,7 @@ class Bars:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lines:
     """A line per series over shared x labels; NaN leaves a gap."""
 
@@ -57,7 +57,7 @@ class Lines:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Matrix:
     """Counts with named rows and columns, such as a confusion matrix."""
 
@@ -67,7 +67,7 @@ class Matrix:
     values: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Text:
     title: str
     body: str
@@ -76,7 +76,7 @@ class Text:
 Section = Table | Bars | Lines | Matrix | Text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """A page: a head, one sentence that says it all, sections, checks, and the next commands to run.
 
@@ -92,7 +92,7 @@ class Report:
     next_steps: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Result:
     """What a workflow returns: `data` is JSON-ready, `report` is for people.
 

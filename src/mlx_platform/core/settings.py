@@ -6,20 +6,21 @@ The file holds data only; an unknown key is an error that names the closest know
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from mlx_platform.core.clock import DURATION
 from mlx_platform.core.errors import NotFoundError, UsageError
 from mlx_platform.core.tables import HIDDEN, read_table, setting
+from mlx_platform.core.values import frozen
 
 FILE_NAME = "mlx.toml"
 FILE_CAP = 256 * 1024  # bytes
 _DEPTH_CAP = 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegistrySettings:
     """`uri` is any MLflow tracking URI; a relative SQLite path belongs to the file's folder.
 
@@ -33,7 +34,7 @@ class RegistrySettings:
     timeout: float = setting(10.0, gt=0, le=600, description="seconds to wait for a busy or silent registry")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheSettings:
     dir: str = "~/.cache/mlx"
 
@@ -41,7 +42,7 @@ class CacheSettings:
 EvidenceKind = Literal["evaluation", "quantization", "consistency"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromotionSettings:
     """What an alias needs before it may move: kinds of evidence, each passed for the very digest.
 
@@ -58,7 +59,7 @@ def _default_promotion() -> dict[str, PromotionSettings]:
     return {"staging": PromotionSettings(), "production": PromotionSettings(needs=("evaluation",))}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvaluationSettings:
     """`gates` names a gate file; relative paths belong to the settings file's folder."""
 
@@ -68,7 +69,7 @@ class EvaluationSettings:
     weight: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DriftSettings:
     warn: float = setting(0.1, gt=0, description="sample-size-adjusted PSI from which a feature warns")
     drift: float = setting(0.2, gt=0, description="sample-size-adjusted PSI from which a feature has drifted")
@@ -76,12 +77,12 @@ class DriftSettings:
     share: float = setting(0.3, gt=0, le=1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConsistencySettings:
     min_agreement: float = setting(0.99, gt=0, le=1, description="share of requests that must agree")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServingSettings:
     host: str = "127.0.0.1"
     port: int = setting(0, ge=0, le=65535, description="0 takes a free port")
@@ -108,7 +109,7 @@ class ServingSettings:
 MoveKind = Literal["promote", "rollback", "adopt"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SinkSettings:
     """Who is told of moves, and of which: names of models and aliases are patterns such as `fraud-*`.
 
@@ -131,14 +132,14 @@ class SinkSettings:
     max_attempts: int = setting(10, ge=1, le=100, description="before an event is parked")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventSettings:
     """Who is told when an alias has moved."""
 
     sinks: tuple[SinkSettings, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """Everything that can be configured. `folder` is where relative paths start."""
 

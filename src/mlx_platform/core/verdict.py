@@ -1,8 +1,9 @@
 """The four outcomes that every gate and check in the platform can have, and how several become one."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from mlx_platform.core.values import frozen
 
 
 class Verdict(StrEnum):
@@ -26,7 +27,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return max(verdicts, key=_SEVERITY.index, default=Verdict.UNDECIDED)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """One question with its answer, as gates, drift features and consistency rates all ask it.
 

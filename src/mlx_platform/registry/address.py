@@ -1,19 +1,19 @@
 """Where the registry is: the configured URI, understood once."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from mlx_platform.core.errors import UnavailableError, UsageError
 from mlx_platform.core.text import printable
+from mlx_platform.core.values import frozen
 
 _SCHEME = re.compile(r"[a-z][a-z0-9]*(\+[a-z0-9]+)?")
 _DATABASES = {"postgresql", "mysql", "mssql"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """`uri` is what MLflow takes, `database` the file of a SQLite registry, `shown` is safe to print."""
 

@@ -8,13 +8,14 @@ anchor may lag behind its journal, as whoever appends may die before writing it.
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from mlx_platform.core.values import frozen
 
 ANCHOR_TAG = "mlx.journal.head"
 _PATTERN = re.compile(r"([1-9][0-9]{0,17}) ([0-9a-f]{64})")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Anchor:
     """`digest` covers the text of every row from the first to `number`."""
 

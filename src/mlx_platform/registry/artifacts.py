@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from mlx_platform.core.errors import IntegrityError
 from mlx_platform.core.text import printable
+from mlx_platform.core.values import frozen
 from mlx_platform.registry.version import model_id_of
 
 _REMOTE = {"s3", "gs", "abfs", "abfss", "wasb", "wasbs", "hdfs", "dbfs", "mlflow-artifacts"}
@@ -20,7 +20,7 @@ _MODELS = "models"
 _ARTIFACTS = "artifacts"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArtifactRoot:
     """Where a registry without a server keeps its bytes: a `uri`, and a `folder` when it is on this disk."""
 

@@ -1,14 +1,14 @@
 """Where MLflow's aliases are not what the journal says: somebody moved one outside of mlx."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from mlx_platform.core.values import frozen
 from mlx_platform.registry.journal import Journal
 from mlx_platform.registry.ref import is_alias
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """One alias: who holds it by the journal and by MLflow; None is nobody.
 

@@ -6,13 +6,13 @@ One table serves filtering, sorting and printing, so a name means the same thing
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.core.values import frozen
 from mlx_platform.registry.findings import metrics_of
 from mlx_platform.registry.version import (
     ACTOR,
@@ -45,7 +45,7 @@ _KEYED: Mapping[str, Kind] = {"metrics": "number", "params": "any", "tags": "any
 _MOST_SUGGESTED_FROM = 200  # versions whose names are looked through for a misspelt one
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Field:
     """A name that was understood: `root`, and behind the first dot `key` where the root takes one."""
 
@@ -232,7 +232,7 @@ def _marks(version: Version) -> tuple[str, ...]:
     return tuple(marks) or ("candidate", "staging candidate")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Plain:
     """A field without a key: how it compares, how it is read, and the tags that reading it needs."""
 

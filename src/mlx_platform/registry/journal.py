@@ -11,12 +11,13 @@ is not there is a row that was deleted: a registry gives out the next one only a
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, cast, get_args
 
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import UsageError
+from mlx_platform.core.values import frozen
 from mlx_platform.registry.anchor import Anchor, anchor_problem, parse_anchor, trail
 from mlx_platform.registry.timeline import effective_times, event_time
 
@@ -27,7 +28,7 @@ Kind = Literal["promote", "rollback", "adopt"]
 """`adopt` takes over what somebody did to the alias outside of mlx."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """One move of one alias.
 
@@ -136,7 +137,7 @@ def decode_event(number: int, text: str) -> Event | None:
     return event
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Journal:
     """A folded sequence: events oldest first, and what is wrong with it (nothing, as a rule).
 

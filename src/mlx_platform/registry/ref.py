@@ -5,10 +5,10 @@ models:/NAME/12   models:/NAME@ALIAS   a folder or a file ending in .onnx (not r
 """
 
 import re
-from dataclasses import dataclass
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.text import printable
+from mlx_platform.core.values import frozen
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 ALIAS_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -22,7 +22,7 @@ _RESERVED_ALIAS = re.compile(r"latest|v[0-9]+")
 _GRAMMAR = "Write NAME@ALIAS, NAME/NUMBER, a label such as NAME-20260308-001, or the path of a file."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AliasRef:
     """What an alias points to, or pointed to `back` holders before."""
 
@@ -31,13 +31,13 @@ class AliasRef:
     back: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VersionRef:
     name: str
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LabelRef:
     """A word shaped like a label; a model may still have exactly this name."""
 
@@ -47,14 +47,14 @@ class LabelRef:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NameRef:
     """A model's name alone, which names no version."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PathRef:
     """A package folder or an `.onnx` file that nobody has registered."""
 

@@ -4,11 +4,11 @@ With ten thousand versions most of the time goes into their tags; a condition ne
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
 from mlx_platform.core.errors import IntegrityError
+from mlx_platform.core.values import frozen
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.fields import Field, Known, sort_versions, suggestion, tags_of
 from mlx_platform.registry.ledger import Ledger
@@ -16,11 +16,12 @@ from mlx_platform.registry.version import ARCHIVED, DIGEST, PROMPT, QUARANTINED,
 from mlx_platform.registry.where import Where
 
 _ALWAYS = (ARCHIVED, DIGEST, PROMPT, QUARANTINED)
+_HOLDERS = {"alias", "aliases", "state"}
 _SLACK = 20  # archived versions that are expected among the newest
 _WHOLE = 1000  # from here on one sweep over all tags is faster than asking for versions by their numbers
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """Which versions are wanted.
 
@@ -41,23 +42,32 @@ class Asked:
         named = self.where.fields if self.where else ()
         return (*named, self.sort[0]) if self.sort else named
 
+    @property
+    def aliases(self) -> bool:
+        """Whether the answer depends on who holds an alias."""
+        return self.alias is not None or any(field.text in _HOLDERS for field in self.fields)
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Selection:
-    """The first versions, up to the limit, and how many there are: None when nobody counted."""
+    """The first versions, up to the limit, and how many there are: None when nobody counted.
+
+    `incomplete` when it was asked who holds an alias, and a broken journal kept its answer back.
+    """
 
     versions: tuple[Version, ...]
     total: int | None
     warnings: tuple[str, ...] = ()
+    incomplete: bool = False
 
 
 def select(backend: Backend, ledger: Ledger, names: Sequence[str], asked: Asked) -> Selection:
     """Find versions of some models.
 
     Raises:
-        IntegrityError: one model was named, and its journal is broken.
+        IntegrityError: one model was named whose journal is broken, and it is asked who holds an alias.
     """
-    holders, broken = _holders(ledger, names)
+    holders, broken = _holders(ledger, names, strict=asked.aliases and len(names) == 1)
     plain = not asked.fields and asked.since is None and asked.alias is None
     if len(names) == 1 and plain and asked.limit is not None:
         return Selection(_newest(backend, names[0], holders[names[0]], asked, asked.limit), None, broken)
@@ -74,17 +84,20 @@ def select(backend: Backend, ledger: Ledger, names: Sequence[str], asked: Asked)
     elif len(names) > 1:
         chosen.sort(key=lambda version: version.created, reverse=True)
     warnings = (*broken, *_unheard(backend, names, holders, found, asked))
-    return Selection(_whole(backend, holders, chosen[: asked.limit]), len(chosen), warnings)
+    whole = _whole(backend, holders, chosen[: asked.limit])
+    return Selection(whole, len(chosen), warnings, incomplete=bool(broken) and asked.aliases)
 
 
-def _holders(ledger: Ledger, names: Sequence[str]) -> tuple[dict[str, Mapping[str, int]], tuple[str, ...]]:
+def _holders(
+    ledger: Ledger, names: Sequence[str], *, strict: bool
+) -> tuple[dict[str, Mapping[str, int]], tuple[str, ...]]:
     holders: dict[str, Mapping[str, int]] = {}
     broken = []
     for name in names:
         try:
             holders[name] = ledger.holders(name)
         except IntegrityError as error:
-            if len(names) == 1:
+            if strict:
                 raise
             holders[name] = {}
             broken.append(f"{error.message} Who holds its aliases is not known.")

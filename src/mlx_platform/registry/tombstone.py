@@ -5,15 +5,16 @@ It is a tag of the model, because those of the version go with it.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Any
 
 from mlx_platform.core.text import printable
+from mlx_platform.core.values import frozen
 
 _PREFIX = "mlx.deleted."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tombstone:
     """What is left of a deleted version; every text in it is untrusted."""
 
@@ -54,8 +55,8 @@ def tombstones(tags: Mapping[str, str]) -> dict[int, Tombstone]:
         number = key.removeprefix(_PREFIX)
         if key.startswith(_PREFIX) and number.isascii() and number.isdigit() and len(number) < 10:
             content = _object(text)
-            known = {field: str(content.get(field, "")) for field in Tombstone.__slots__ if field != "number"}
-            found[int(number)] = Tombstone(number=int(number), **known)
+            known = {entry.name: str(content.get(entry.name, "")) for entry in fields(Tombstone)}
+            found[int(number)] = Tombstone(**known | {"number": int(number)})  # type: ignore[arg-type]
     return found
 
 

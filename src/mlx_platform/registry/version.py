@@ -9,13 +9,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any
 
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.text import printable
+from mlx_platform.core.values import frozen
 from mlx_platform.registry.ref import is_alias, is_name
 
 DIGEST = "mlx.digest"
@@ -57,7 +58,7 @@ _MODEL_ID = re.compile(r"models:/(m-[0-9a-f]{32})")
 _STAGES = {"Staging", "Production", "Archived"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """A model version as the registry stores it: every text in it is untrusted."""
 
@@ -72,7 +73,7 @@ class Row:
     """What MLflow had before it had aliases: `Staging`, `Production`, `Archived`, `None`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lineage:
     """Where a version comes from. `tags` are further tags that must be there from the first moment on."""
 
@@ -100,7 +101,7 @@ class Lineage:
         return {key: value for key, value in found.items() if value} | dict(self.tags)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Version:
     """A registered version.
 
@@ -199,7 +200,7 @@ class Version:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelSummary:
     """A model with its number of versions, its newest version, and who holds its aliases.
 
@@ -213,7 +214,7 @@ class ModelSummary:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvidenceSummary:
     """What a tag keeps of an evidence document; the whole of it is an artifact of its MLflow run.
 

@@ -15,12 +15,12 @@ away.
 """
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.core.values import frozen
 from mlx_platform.registry.comparison import OPERATORS, Test, operators_of, test_of
 from mlx_platform.registry.fields import Field, Known, parse_field
 
@@ -45,7 +45,7 @@ class Condition(Protocol):
     def holds(self, known: Known) -> bool | None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Where:
     """A parsed expression and the fields that it names."""
 
@@ -77,7 +77,7 @@ def parse_where(text: str, *, now: datetime) -> Where:
     return _Parser(text, now).parse()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Any:
     parts: tuple[Condition, ...]
 
@@ -86,7 +86,7 @@ class _Any:
         return True if True in values else None if None in values else False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _All:
     parts: tuple[Condition, ...]
 
@@ -95,7 +95,7 @@ class _All:
         return False if False in values else None if None in values else True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Not:
     part: Condition
 
@@ -104,7 +104,7 @@ class _Not:
         return None if value is None else not value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Present:
     field: Field
 
@@ -113,7 +113,7 @@ class _Present:
         return value is not None and value is not False and value != ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Comparison:
     field: Field
     test: Test
@@ -123,7 +123,7 @@ class _Comparison:
         return None if value is None else self.test(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Token:
     kind: str  # word, quoted, sign, keyword, end
     text: str

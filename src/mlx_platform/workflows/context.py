@@ -3,16 +3,16 @@
 import getpass
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mlx_platform.core.clock import Clock, system_clock
 from mlx_platform.core.progress import Progress, Silent
 from mlx_platform.core.settings import Settings
+from mlx_platform.core.values import frozen
 from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.journal import check_actor
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """Passed to every workflow; `actor` is recorded with each move of an alias."""
 

@@ -3,11 +3,11 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import NotFoundError
+from mlx_platform.core.values import frozen
 from mlx_platform.registry.ref import AliasRef, PathRef, parse_ref
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlx_platform.inference.package import Package
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subject:
     """A sealed package with the name it goes by; `version` is None when it is not registered."""
 
