@@ -21,7 +21,7 @@ from mlx_platform.registry.policy import (
     requirements,
     self_checked,
 )
-from mlx_platform.registry.version import Row, Version, evidence_of, version_of
+from mlx_platform.registry.version import UNKNOWN_TIME, Row, Version, evidence_of, version_of
 
 DIGEST = "d" * 64
 NOW = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -146,6 +146,8 @@ def test_a_version_must_be_as_old_as_the_alias_asks() -> None:
     assert young.check.message == "digits/3 is old enough in 22h."
     assert verdicts(policy, version(age=timedelta(days=1))) == {"min_age": Verdict.PASS}
     assert verdicts(policy, version(age=timedelta(hours=-3))) == {"min_age": Verdict.UNDECIDED}
+    timeless = replace(version(), created=UNKNOWN_TIME)
+    assert verdicts(policy, timeless) == {"min_age": Verdict.UNDECIDED}
 
 
 def test_the_longest_age_that_can_be_written_is_no_crash() -> None:

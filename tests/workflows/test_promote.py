@@ -1,14 +1,24 @@
 import shutil
 from dataclasses import replace
+from typing import Any
 
+import orjson
 import pytest
 from projects import Project, evidence_of
 
 from mlx_platform.core.errors import ConflictError, GateFailedError, IntegrityError, UsageError
-from mlx_platform.core.settings import PromotionSettings
+from mlx_platform.core.evidence import Evidence
+from mlx_platform.core.report import Result
+from mlx_platform.core.settings import EvaluationSettings, PromotionSettings
 from mlx_platform.core.verdict import Verdict
-from mlx_platform.registry.version import ARCHIVED, QUARANTINED
+from mlx_platform.evaluation.gate_file import read_gates
+from mlx_platform.inference.package import Package, with_file
+from mlx_platform.registry.catalog import Catalog
+from mlx_platform.registry.journal import Event
+from mlx_platform.registry.version import ARCHIVED, QUARANTINED, Lineage, Version
+from mlx_platform.workflows.gate import gate
 from mlx_platform.workflows.promote import promote
+from mlx_platform.workflows.rollback import rollback
 
 
 def record(project: Project, ref: str, verdict: Verdict = Verdict.PASS) -> None:
@@ -148,3 +158,164 @@ def test_a_version_can_be_named_by_another_alias(project: Project) -> None:
 
     assert result.data["version"] == 2
     assert project.catalog.resolve("digits/2").aliases == ("production", "staging")
+
+
+def with_policy(project: Project, **policy: object) -> Project:
+    promotion = {"production": PromotionSettings(**policy)}  # type: ignore[arg-type]
+    object.__setattr__(project.context, "settings", replace(project.settings, promotion=promotion))
+    return project
+
+
+def test_a_dry_run_judges_and_verifies_everything_and_writes_nothing(project: Project) -> None:
+    with pytest.raises(GateFailedError, match=r"evaluation \(no evidence\)"):
+        promote(project.context, "digits/2", to="production", dry_run=True)
+    record(project, "digits/2")
+    before = project.database.read_bytes()
+
+    result = promote(project.context, "digits/2", to="production", dry_run=True)
+
+    assert (result.data["changed"], result.data["would_change"], result.data["after"]) == (False, True, None)
+    assert "would move from nobody to 2" in result.report.summary
+    assert result.data["event"] is None
+    assert project.database.read_bytes() == before
+    shutil.rmtree(project.folder / "mlx-artifacts")
+    shutil.rmtree(project.settings.path(project.settings.cache.dir))
+    with pytest.raises(IntegrityError):
+        promote(project.context, "digits/2", to="production", dry_run=True)
+
+
+def test_a_pipeline_gets_the_verdict_of_the_gates_and_a_move_once_they_pass(project: Project) -> None:
+    def run(**flags: bool) -> Result:
+        return promote(project.context, "digits/2", to="production", when_gates_pass=True, **flags)
+
+    missing = run()
+    record(project, "digits/2", Verdict.FAIL)
+    failed = run()
+    record(project, "digits/2")
+    rehearsed = run(dry_run=True)
+    moved, again = run(), run()
+
+    codes = [result.exit_code for result in (missing, failed, rehearsed, moved, again)]
+    assert codes == [7, 5, 0, 0, 0]
+    changed = [result.data["changed"] for result in (missing, failed, rehearsed, moved, again)]
+    assert changed == [False, False, False, True, False]
+    assert missing.report.summary == "digits/2 does not move yet to production: evaluation (no evidence)."
+    assert missing.data["gates"][0]["command"].startswith("mlx eval digits/2 ")
+    assert not moved.report.checks
+    assert len(project.catalog.history("digits")) == 1
+
+
+def test_a_pipeline_still_learns_of_conflicts_and_wrong_usage(project: Project) -> None:
+    with pytest.raises(ConflictError):
+        promote(project.context, "digits/2", to="production", when_gates_pass=True, expect="1")
+    with pytest.raises(UsageError):
+        promote(project.context, "digits/2", to="prodution", when_gates_pass=True)
+
+
+def test_a_version_that_was_rolled_back_comes_back_only_by_hand(project: Project) -> None:
+    policy = with_policy(project)
+    for ref in ("digits/1", "digits/2"):
+        promote(policy.context, ref, to="production")
+    rollback(policy.context, "digits", reason="wrong answers")
+
+    with pytest.raises(GateFailedError, match=r"quarantine \(rolled back\)") as caught:
+        promote(policy.context, "digits/2", to="production", override=("all",), reason="x")
+    assert "rolled back from production on" in caught.value.hint
+    assert "wrong answers" in caught.value.hint
+    assert promote(policy.context, "digits/2", to="staging").data["changed"]
+
+    result = promote(policy.context, "digits/2", to="production", override=("quarantine",), reason="sound")
+    assert result.data["event"]["evidence"]["overridden"] == ["quarantine"]
+    assert promote(policy.context, "digits/3", to="production").data["changed"]
+    assert promote(policy.context, "digits/2", to="production").data["changed"]
+
+
+def test_a_version_that_is_too_young_waits(project: Project) -> None:
+    record(project, "digits/2")
+    policy = with_policy(project, needs=("evaluation",), min_age="999d")
+
+    with pytest.raises(GateFailedError, match=r"min_age \(") as caught:
+        promote(policy.context, "digits/2", to="production")
+
+    assert "is old enough in" in caught.value.hint
+    assert promote(policy.context, "digits/2", to="production", override=("min_age",), reason="x").data[
+        "changed"
+    ]
+
+
+def test_a_refusal_carries_the_document_of_the_gate_command(project: Project) -> None:
+    with pytest.raises(GateFailedError) as caught:
+        promote(project.context, "digits/2", to="production")
+
+    assert caught.value.details == gate(project.context, "digits/2", to="production").data
+
+
+def test_an_evaluation_against_a_holder_of_before_is_repeated(project: Project) -> None:
+    first, second, third = (project.catalog.resolve(f"digits/{number}") for number in (1, 2, 3))
+    promote(project.context, "digits/1", to="production", override=("all",), reason="first")
+    for version in (second, third):
+        project.catalog.record(version, compared(version, first))
+    promote(project.context, "digits/2", to="production")
+
+    with pytest.raises(GateFailedError, match=r"evaluation \(other baseline\)") as caught:
+        promote(project.context, "digits/3", to="production")
+
+    assert "mlx eval digits/3 --data data/test.parquet" in caught.value.hint
+    project.catalog.record(third, compared(third, second))
+    assert promote(project.context, "digits/3", to="production").data["changed"]
+
+
+def compared(version: Version, baseline: Version) -> Evidence:
+    judged = {"against": baseline.digest, "against_ref": baseline.ref, "compared": True, "baseline": ""}
+    return replace(evidence_of(version), parameters=judged | {"data": "data/test.parquet"})
+
+
+def test_evidence_of_other_gates_than_the_settings_name_is_repeated(project: Project) -> None:
+    (project.folder / "gates.toml").write_text('version = 1\n[[gates]]\nmetric = "accuracy"\nmin = 0.9\n')
+    settings = replace(project.settings, evaluation=EvaluationSettings(gates="gates.toml"))
+    object.__setattr__(project.context, "settings", settings)
+    version = project.catalog.resolve("digits/2")
+    project.catalog.record(version, evidence_of(version))
+
+    with pytest.raises(GateFailedError, match=r"evaluation \(other gates\)"):
+        promote(project.context, "digits/2", to="production")
+
+    digest = read_gates(project.folder / "gates.toml").digest
+    project.catalog.record(version, replace(evidence_of(version), parameters={"gate_file": digest}))
+    assert promote(project.context, "digits/2", to="production").data["changed"]
+
+
+def test_a_model_that_answers_something_else_than_its_golden_cases_is_refused(project: Project) -> None:
+    version, _ = project.catalog.register("digits", liar(project), Lineage())
+
+    with pytest.raises(GateFailedError, match=r"self-check \(failed\)") as caught:
+        promote(project.context, version.ref, to="staging", override=("all",), reason="x")
+
+    assert "Golden case 1" in caught.value.hint
+    assert "--override self-check" in caught.value.hint
+
+
+def liar(project: Project) -> Package:
+    """A package whose golden cases say something else than its network."""
+    package = project.variant("liar")
+    cases = (package.root / "golden.jsonl").read_bytes().splitlines()
+    document = orjson.loads(cases[0]) | {"generated": False}
+    other = orjson.loads((project.folder / "packages" / "3" / "golden.jsonl").read_bytes().splitlines()[0])
+    return with_file(package, "golden.jsonl", orjson.dumps(document | {"outputs": other["outputs"]}) + b"\n")
+
+
+def test_a_move_between_judging_and_moving_is_a_conflict(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Catalog.move
+
+    def overtaken(catalog: Catalog, name: str, alias: str, to: int, **rest: Any) -> Event | None:
+        real(project.anew(), name, alias, 3, kind="promote", actor="bob")
+        return real(catalog, name, alias, to, **rest)
+
+    monkeypatch.setattr(Catalog, "move", overtaken)
+
+    with pytest.raises(ConflictError, match="is 3, not nobody"):
+        promote(project.context, "digits/2", to="staging")
+    # Who put the same version there meanwhile did what was asked.
+    assert promote(project.context, "digits/3", to="canary").data["changed"] is False

@@ -12,7 +12,7 @@ from mlx_platform.core.settings import PromotionSettings
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.registry.journal import Event
-from mlx_platform.registry.version import EvidenceSummary, Version
+from mlx_platform.registry.version import UNKNOWN_TIME, EvidenceSummary, Version
 
 QUARANTINE = "quarantine"
 SELF_CHECK = "self-check"
@@ -298,6 +298,9 @@ def _outdated(
 def _age(version: Version, least: timedelta, now: datetime) -> Check:
     age = now - version.created
     threshold = f">= {span_text(least)} since it was registered"
+    if version.created == UNKNOWN_TIME:
+        message = f"The registry does not say when {version.ref} was registered."
+        return _check(_MIN_AGE, Verdict.UNDECIDED, "unknown", threshold, message)
     if age >= least:
         return _check(_MIN_AGE, Verdict.PASS, span_text(age), threshold, "")
     message = f"{version.ref} is old enough in {span_text(least - age)}."
