@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from mlx_platform.core.clock import both_zones, parse_time
+from mlx_platform.core.errors import IntegrityError
 from mlx_platform.core.report import Fact, Report, Result, Table
 from mlx_platform.core.text import listed, plural
 from mlx_platform.registry.fields import Field, parse_field
@@ -111,6 +112,8 @@ def _models(context: Context, alias: str | None, limit: int | None) -> Result:
             *(f"{model.problem} Who holds its aliases is not known." for model in known if model.problem),
             *_left_out(context.catalog.left_out()),
         ),
+        # Who holds an alias was asked, and one answer is missing.
+        code=IntegrityError.exit_code if alias and any(model.problem for model in known) else None,
     )
 
 
@@ -126,7 +129,7 @@ def _versions(context: Context, name: str | None, asked: Asked) -> Result:
     versions = found.versions
     twins = _twins(versions)
     rolled_back = _rolled_back(context, versions)
-    differences = context.catalog.differences(name) if name else ()
+    differences = _differences(context, name) if name else ()
     return Result(
         command="list",
         data={
@@ -144,7 +147,15 @@ def _versions(context: Context, name: str | None, asked: Asked) -> Result:
             next_steps=(f"mlx show {versions[0].ref}",) if versions else (),
         ),
         warnings=(*found.warnings, *differences),
+        code=IntegrityError.exit_code if found.incomplete else None,
     )
+
+
+def _differences(context: Context, name: str) -> tuple[str, ...]:
+    try:
+        return context.catalog.differences(name)
+    except IntegrityError:
+        return ()  # the selection warns of the broken journal already
 
 
 def _summary(context: Context, name: str | None, asked: Asked, found: Selection) -> str:
