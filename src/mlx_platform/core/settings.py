@@ -4,7 +4,6 @@ The file holds data only; an unknown key is an error that names the closest know
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
@@ -219,6 +218,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"Cannot read the settings file {path}: {error.strerror}.") from error
     if len(content) > FILE_CAP:
         raise UsageError(f"The settings file {path} is larger than {FILE_CAP // 1024} KiB.")
+    import tomllib  # only where there is a file to read
+
     try:
         values = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:

@@ -23,7 +23,6 @@ from mlx_platform.registry.lookup import Lookup
 from mlx_platform.registry.publication import publish
 from mlx_platform.registry.ref import JOURNAL_PREFIX, Ref, check_alias, check_name, is_name
 from mlx_platform.registry.removal import Removal
-from mlx_platform.registry.selection import Asked, Selection, select
 from mlx_platform.registry.version import (
     CONTENT,
     DIGEST,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from mlx_platform.registry.doctor import Doctor
     from mlx_platform.registry.foreign import Foreign
     from mlx_platform.registry.runs import RunRecord
+    from mlx_platform.registry.selection import Asked, Selection
 
 
 class Catalog:
@@ -121,13 +121,15 @@ class Catalog:
         found = (version_of(row, holders) for row in rows)
         return tuple(version for version in found if version)
 
-    def select(self, name: str | None, asked: Asked) -> Selection:
+    def select(self, name: str | None, asked: "Asked") -> "Selection":
         """The versions of a model, or of every model, that somebody asks for.
 
         Raises:
             NotFoundError: there is no such model.
             IntegrityError: the journal of the model that was named is broken.
         """
+        from mlx_platform.registry.selection import select  # most commands look at one version
+
         names = [check_name(name)] if name else list(filter(is_name, self._backend.reader.names()))
         found = select(self._backend, self._ledger, names, asked)
         if name and not found.versions and not self._backend.reader.count(name):

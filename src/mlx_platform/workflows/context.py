@@ -1,7 +1,7 @@
 """What every workflow needs: settings, the registry, a clock, a watcher, and who is asking."""
 
-import getpass
 import os
+import pwd
 from collections.abc import Mapping
 
 from mlx_platform.core.clock import Clock, system_clock
@@ -47,7 +47,10 @@ def default_actor(environment: Mapping[str, str]) -> str:
     for variable in ("GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILD_USER_ID"):
         if environment.get(variable):
             return environment[variable]
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        if environment.get(variable):
+            return environment[variable]
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         return f"uid-{os.getuid()}"
