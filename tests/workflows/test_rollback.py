@@ -1,10 +1,24 @@
 import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
-from projects import Project
+from projects import Project, evidence_of
+from support import clean_environment
 
-from mlx_platform.core.errors import ConflictError, IntegrityError, NotFoundError, UsageError
+from mlx_platform.core.errors import (
+    ConflictError,
+    GateFailedError,
+    IntegrityError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
+from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.version import ARCHIVED, QUARANTINED
+from mlx_platform.workflows.promote import promote
 from mlx_platform.workflows.rollback import rollback
 
 
@@ -98,3 +112,156 @@ def test_a_version_of_another_model_is_no_target(moved: Project) -> None:
 
     with pytest.raises(UsageError, match="no version of digits"):
         rollback(moved.context, "digits", to="letters/1")
+
+
+def forget_bytes(project: Project) -> None:
+    """Empty the cache, so that bytes come from the registry again."""
+    shutil.rmtree(project.settings.path(project.settings.cache.dir), ignore_errors=True)
+
+
+def test_a_dry_run_chooses_and_verifies_and_writes_nothing(moved: Project) -> None:
+    before = moved.database.read_bytes()
+
+    result = rollback(moved.context, "digits", dry_run=True)
+
+    assert (result.data["version"], result.data["after"]) == (2, 3)
+    assert (result.data["changed"], result.data["would_change"], result.data["verified"]) == (
+        False,
+        True,
+        True,
+    )
+    assert "would go back from 3 to 2" in result.report.summary
+    assert moved.database.read_bytes() == before
+
+
+def test_a_holder_further_back_can_be_counted(moved: Project) -> None:
+    assert rollback(moved.context, "digits", to="~2", dry_run=True).data["version"] == 1
+    assert rollback(moved.context, "digits", to="~1").data["version"] == 2
+    with pytest.raises(ConflictError, match="digits/3 was rolled back from production"):
+        rollback(moved.context, "digits", to="~1")
+    with pytest.raises(NotFoundError, match="earlier holder"):
+        rollback(moved.context, "digits", to="~9")
+
+
+def test_a_rollback_of_a_named_version_can_be_repeated_without_going_further_back(moved: Project) -> None:
+    assert rollback(moved.context, "digits", expect="3").data["after"] == 2
+
+    again = rollback(moved.context, "digits", expect="3")
+
+    assert (again.data["changed"], again.data["after"], again.exit_code) == (False, 2, 0)
+    assert rollback(moved.context, "digits", expect="3", to="2").data["changed"] is False
+    for expect, to in (("1", None), ("none", None), ("3", "1")):
+        with pytest.raises(ConflictError, match="is 2, not"):
+            rollback(moved.context, "digits", expect=expect, to=to)
+
+
+def test_what_never_held_the_alias_is_promoted_and_not_rolled_back_to(project: Project) -> None:
+    for number in (1, 2):
+        project.catalog.move("digits", "production", number, kind="promote", actor="ada")
+
+    with pytest.raises(ConflictError, match="digits/3 never held production") as caught:
+        rollback(project.context, "digits", to="3")
+
+    assert "mlx promote digits/3 --to production" in caught.value.hint
+
+
+def test_no_way_leads_back_to_a_version_that_was_rolled_back_until_it_is_promoted_again(
+    moved: Project,
+) -> None:
+    rollback(moved.context, "digits", reason="wrong answers")
+
+    with pytest.raises(ConflictError, match="wrong answers") as caught:
+        rollback(moved.context, "digits", to="3")
+    assert "--override quarantine" in caught.value.hint
+
+    override = ("quarantine", "evaluation")
+    promote(moved.context, "digits/3", to="production", override=override, reason="it was the data")
+    promote(moved.context, "digits/1", to="production", override=("all",), reason="x")
+    assert rollback(moved.context, "digits").data["after"] == 3
+
+
+def test_a_target_that_is_another_package_now_is_passed_over(moved: Project) -> None:
+    moved.catalog.set_tags(
+        moved.catalog.resolve("digits/2"), {"mlx.digest": moved.catalog.resolve("digits/1").digest}
+    )
+
+    with pytest.raises(IntegrityError, match="its digest has changed"):
+        rollback(moved.context, "digits", to="2")
+    result = rollback(moved.context, "digits")
+
+    assert result.data["after"] == 1
+    assert "its digest has changed. It was passed over." in result.warnings[0]
+
+
+def test_a_target_that_does_not_load_is_refused_with_the_way_further_back(
+    moved: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+
+    with pytest.raises(GateFailedError, match="digits/2 cannot be loaded on this machine") as caught:
+        rollback(moved.context, "digits")
+
+    assert "stays at 3" in caught.value.message
+    assert "mlx rollback digits@production --to 1" in caught.value.hint
+    assert "--no-verify" in caught.value.hint
+    assert moved.catalog.resolve("digits@production").number == 3
+
+
+def test_in_an_emergency_the_alias_moves_unseen_and_the_move_says_so(moved: Project) -> None:
+    shutil.rmtree(moved.folder / "mlx-artifacts")
+
+    result = rollback(moved.context, "digits", verify=False)
+
+    assert (result.data["after"], result.data["verified"]) == (2, False)
+    assert result.data["event"]["evidence"] == {"overridden": ["self-check"]}
+    assert "digits/2" in result.warnings[0]
+
+
+def test_a_store_that_is_away_says_how_to_go_back_without_it(
+    moved: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> None:
+        raise UnavailableError("The store cannot be reached.", hint="Is it up?")
+
+    monkeypatch.setattr(Catalog, "fetch", away)
+
+    with pytest.raises(UnavailableError, match="cannot be reached") as caught:
+        rollback(moved.context, "digits")
+
+    assert caught.value.hint.startswith("Is it up?")
+    assert "mlx rollback digits@production --to 2 --no-verify" in caught.value.hint
+
+
+def test_a_rollback_works_when_runs_metrics_and_evidence_are_gone_for_good(moved: Project) -> None:
+    from mlflow import MlflowClient
+
+    for number in (1, 2, 3):
+        version = moved.catalog.resolve(f"digits/{number}")
+        moved.catalog.record(version, evidence_of(version))
+    uri = f"sqlite:///{moved.database}"
+    client = MlflowClient(uri)
+    runs = [
+        run.info.run_id
+        for experiment in client.search_experiments()
+        for run in client.search_runs([experiment.experiment_id])
+    ]
+    for run in runs:
+        client.delete_run(run)
+    mlflow_gc(uri)
+    assert not client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    forget_bytes(moved)
+
+    result = rollback(moved.context, "digits")
+
+    assert len(runs) >= 6
+    assert (result.data["after"], result.data["verified"]) == (2, True)
+    assert (
+        moved.anew().fetch(moved.anew().resolve("digits@production")).digest == result.data["event"]["digest"]
+    )
+
+
+def mlflow_gc(uri: str) -> None:
+    command = [str(Path(sys.executable).with_name("mlflow")), "gc", "--backend-store-uri", uri]
+    environment = clean_environment(MLFLOW_TRACKING_URI=uri)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
