@@ -39,6 +39,9 @@ class Output:
                 self.notice(result.report.summary)
             else:
                 self.document(result.document())
+        elif result.report.lines:
+            for line in result.report.lines:
+                print_line(printable(line, limit=100_000))
         elif self._quiet:
             print_line(result.report.summary)
         else:
@@ -131,5 +134,7 @@ def error_document(error: MlxError, command: str) -> dict[str, Any]:
 def print_error(error: MlxError) -> None:
     """One sentence on stderr, and the next step when there is one."""
     sys.stderr.write(f"error: {printable(error.message, limit=4096)}\n")
+    for line in error.details.get("excerpt", ()):
+        sys.stderr.write(f"       {printable(line)}\n")
     if error.hint:
         sys.stderr.write(f"       {printable(error.hint, limit=4096)}\n")

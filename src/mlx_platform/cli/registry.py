@@ -1,14 +1,18 @@
-"""Commands about versions: init, register, list, show, resolve, pull."""
+"""Commands about versions: init, register, adopt, list, show, diff, archive, delete, resolve, pull."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mlx_platform.cli.command import Run, command
-from mlx_platform.cli.options import NameArgument, RegisteredArgument, numbers, pairs
+from mlx_platform.cli.options import NameArgument, ReasonOption, RegisteredArgument, numbers, pairs
+from mlx_platform.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mlx_platform.core.report import Result
 
 
@@ -118,7 +122,14 @@ def add_commands(app: typer.Typer) -> None:
         return workflow(run.context, ref, dry_run=dry_run)
 
     @command(
-        app, "list", examples=("mlx list", "mlx list digits --alias production", "mlx list digits --json")
+        app,
+        "list",
+        examples=(
+            "mlx list",
+            "mlx list digits --alias production",
+            'mlx list digits --where "metrics.f1 >= 0.9 and params.lr < 0.1" --sort -metrics.f1',
+            'mlx list --where "evidence.evaluation = pass and not alias" --since 7d --json',
+        ),
     )
     def list_(
         run: Run,
@@ -126,21 +137,115 @@ def add_commands(app: typer.Typer) -> None:
         alias: Annotated[
             str | None, typer.Option("--alias", metavar="A", help="Only what holds this alias.")
         ] = None,
+        where: Annotated[
+            str | None,
+            typer.Option("--where", metavar="EXPR", help="Only versions of which this is true."),
+        ] = None,
+        since: Annotated[
+            str | None,
+            typer.Option("--since", metavar="TIME", help="Only since: a time with zone, or an age as 7d."),
+        ] = None,
+        sort: Annotated[
+            str | None,
+            typer.Option("--sort", metavar="[-]FIELD", help="By this field; with - the highest first."),
+        ] = None,
+        everything: Annotated[
+            bool, typer.Option("--all", help="Archived versions too, and no limit unless one is given.")
+        ] = False,
         limit: Annotated[
-            int, typer.Option("--limit", metavar="N", min=1, help="Newest first, at most N.")
-        ] = 20,
+            int | None, typer.Option("--limit", metavar="N", min=1, help="At most N; 20 without --all.")
+        ] = None,
     ) -> "Result":
-        """List models, or a model's versions."""
+        """List models, or versions: of one model, or those that fit a condition."""
         from mlx_platform.workflows.listing import list_versions
 
-        return list_versions(run.context, name, alias=alias, limit=limit)
+        return list_versions(
+            run.context,
+            name,
+            alias=alias,
+            where=where,
+            since=since,
+            sort=sort,
+            everything=everything,
+            limit=limit,
+        )
 
-    @command(app, "show", examples=("mlx show digits@production", "mlx show digits/3 --json"))
-    def show(run: Run, ref: RegisteredArgument) -> "Result":
+    @command(
+        app,
+        "show",
+        examples=(
+            "mlx show digits@production",
+            "mlx show digits/3 --json",
+            "mlx show digits/3 --fields digest,metrics.f1",
+        ),
+    )
+    def show(
+        run: Run,
+        ref: RegisteredArgument,
+        fields: Annotated[
+            str | None,
+            typer.Option("--fields", metavar="A,B", help="Only the values of these, one a line."),
+        ] = None,
+    ) -> "Result":
         """Show everything about a version: lineage, signature, evidence, history."""
         from mlx_platform.workflows.show import show as workflow
 
-        return workflow(run.context, ref)
+        return workflow(run.context, ref, fields=tuple(fields.split(",")) if fields is not None else ())
+
+    @command(
+        app,
+        "diff",
+        examples=(
+            "mlx diff digits@production digits/4",
+            "mlx diff digits@production~1 digits@production --only metrics --only params",
+            "mlx diff digits@production model.onnx --only graph --exit-code",
+        ),
+    )
+    def diff(
+        run: Run,
+        first: Annotated[str, typer.Argument(metavar="REF", help="What is compared from.")],
+        second: Annotated[str, typer.Argument(metavar="REF", help="What is compared to; also a path.")],
+        only: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--only",
+                metavar="PART",
+                help="metrics, params, lineage, io, graph, files or environment; repeatable.",
+            ),
+        ] = None,
+        exit_code: Annotated[
+            bool, typer.Option("--exit-code", help="Exit with 5 where there is a difference.")
+        ] = False,
+    ) -> "Result":
+        """Tell the difference between two versions, or files."""
+        from mlx_platform.workflows.diff import diff as workflow
+
+        return workflow(run.context, first, second, only=tuple(only or ()), exit_code=exit_code)
+
+    @command(
+        app,
+        "archive",
+        examples=("mlx archive digits/2 --reason 'too slow'", "mlx archive digits/2 --undo"),
+    )
+    def archive(
+        run: Run,
+        ref: RegisteredArgument,
+        undo: Annotated[bool, typer.Option("--undo", help="Take it out of the archive.")] = False,
+        reason: ReasonOption = "",
+    ) -> "Result":
+        """Put a version out of sight and out of reach of promotions; its bytes stay."""
+        from mlx_platform.workflows.archive import archive as workflow
+
+        return workflow(run.context, ref, undo=undo, reason=reason)
+
+    @command(
+        app, "delete", examples=("mlx delete digits/2", "mlx delete digits/2 --yes --reason 'leaked data'")
+    )
+    def delete(run: Run, ref: RegisteredArgument, reason: ReasonOption = "") -> "Result":
+        """Delete a version and its bytes, unless it is in use."""
+        from mlx_platform.workflows.delete import delete as workflow
+
+        return workflow(run.context, ref, reason=reason, confirm=_asker(run))
 
     @command(app, "resolve", examples=("mlx resolve digits@production", "mlx resolve digits@production~1 -q"))
     def resolve(run: Run, ref: RegisteredArgument) -> "Result":
@@ -161,3 +266,16 @@ def add_commands(app: typer.Typer) -> None:
         from mlx_platform.workflows.pull import pull as workflow
 
         return workflow(run.context, ref, output=output)
+
+
+def _asker(run: Run) -> "Callable[[str], bool]":
+    """How a question is answered: by --yes, by whoever sits at the terminal, or not at all."""
+
+    def ask(question: str) -> bool:
+        if run.shared.yes:
+            return True
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            return typer.confirm(question, err=True)
+        raise UsageError(f"{question} Nobody can be asked here.", hint="Say it with --yes.")
+
+    return ask

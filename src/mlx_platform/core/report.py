@@ -80,7 +80,8 @@ Section = Table | Bars | Lines | Matrix | Text
 class Report:
     """A page: a head, one sentence that says it all, sections, checks, and the next commands to run.
 
-    `sections` marked in `details` are left out on a terminal, where a page must stay short.
+    `sections` marked in `details` are left out on a terminal, where a page must stay short. `lines` are
+    values for scripts: where there are any, they are all that is printed.
     """
 
     title: str
@@ -90,6 +91,7 @@ class Report:
     checks: tuple[Check, ...] = ()
     details: tuple[Section, ...] = ()
     next_steps: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 @frozen

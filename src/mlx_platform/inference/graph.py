@@ -72,7 +72,7 @@ def read_network(path: Path, *, max_nodes: int = 50_000, shown: str = "") -> Net
         raise UsageError(f"{shown} is no ONNX model: it holds no graph.")
     nodes = 0
     external: dict[str, None] = {}
-    for part in _parts(model):
+    for part in parts(model):
         if isinstance(part, onnx.NodeProto):
             nodes += 1
             if nodes > max_nodes:
@@ -95,7 +95,7 @@ def read_network(path: Path, *, max_nodes: int = 50_000, shown: str = "") -> Net
     )
 
 
-def _parts(model: Any) -> Iterator[Any]:
+def parts(model: Any) -> Iterator[Any]:
     """Every node and every tensor of a model, wherever it is tucked away."""
     yield from _graph_parts(model.graph, 0)
     for function in model.functions:

@@ -27,10 +27,16 @@ def version_facts(version: Version) -> tuple[Fact, ...]:
         "created": both_zones(version.created),
         "made from": version.parent,
         "dataset": version.dataset_version,
-        "commit": version.git_commit,
+        "commit": commit_text(version.git_commit),
         "description": version.description,
     }
     return tuple(Fact(label, value) for label, value in facts.items() if value)
+
+
+def commit_text(commit: str) -> str:
+    """A commit, and in words when files differed from it."""
+    bare = commit.removesuffix("+dirty")
+    return f"{bare} (with changes that were not committed)" if bare != commit else commit
 
 
 def state_text(version: Version, rolled_back: Collection[str] = ()) -> str:
@@ -99,6 +105,11 @@ def value_text(value: Value | None) -> str:
         case tuple():
             return ", ".join(value)
     return value
+
+
+def number_text(value: float) -> str:
+    """A number for people."""
+    return f"{value:.4g}"
 
 
 def event_table(events: Iterable[Event], title: str, deleted: Collection[int] = ()) -> Table:

@@ -160,8 +160,8 @@ def _differences(context: Context, name: str) -> tuple[str, ...]:
 
 def _summary(context: Context, name: str | None, asked: Asked, found: Selection) -> str:
     count = len(found.versions)
-    what = f"{plural(count if found.total is None else found.total, 'version')} of "
-    what += name or f"every model in {context.catalog.shown}"
+    what = plural(count if found.total is None else found.total, "version")
+    what += f" of {name}" if name else f" in {context.catalog.shown}"
     if asked.alias:
         what += f" with the alias {asked.alias}"
     if asked.where:

@@ -1,0 +1,1 @@
+"""What two versions have and have not in common, part by part."""
