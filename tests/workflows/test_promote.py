@@ -185,8 +185,8 @@ def test_a_dry_run_judges_and_verifies_everything_and_writes_nothing(project: Pr
 
 
 def test_a_pipeline_gets_the_verdict_of_the_gates_and_a_move_once_they_pass(project: Project) -> None:
-    def run(**flags: bool) -> Result:
-        return promote(project.context, "digits/2", to="production", when_gates_pass=True, **flags)
+    def run(*, dry_run: bool = False) -> Result:
+        return promote(project.context, "digits/2", to="production", when_gates_pass=True, dry_run=dry_run)
 
     missing = run()
     record(project, "digits/2", Verdict.FAIL)
