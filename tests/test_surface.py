@@ -10,13 +10,13 @@ import typer
 from support import LIGHT, RunCommand, modules_of, packages_in
 
 import mlx_platform
-from mlx_platform.cli.main import create_app
+from mlx_platform.cli.main import command_names, create_app
 from mlx_platform.cli.output import error_document
 from mlx_platform.core.errors import MlxError
 from mlx_platform.core.report import Report, Result
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = [str(command.name) for command in create_app().registered_commands]
+COMMANDS = command_names(create_app())
 LINKS = ("cli", "registry", "evaluation", "drift", "quantize", "serving")
 
 
@@ -27,8 +27,10 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself_its_parameters_and_gives_examples(name: str, mlx: RunCommand) -> None:
-    outcome = mlx(name, "--help")
-    command = typer.main.get_command(create_app()).commands[name]  # type: ignore[attr-defined]
+    outcome = mlx(*name.split(), "--help")
+    command = typer.main.get_command(create_app())
+    for word in name.split():
+        command = command.commands[word]  # type: ignore[attr-defined]
 
     assert outcome.code == 0
     assert f"mlx {name}" in outcome.out.partition("Examples:")[2]
@@ -37,7 +39,7 @@ def test_every_command_explains_itself_its_parameters_and_gives_examples(name: s
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_the_shared_options(name: str, mlx: RunCommand) -> None:
-    text = mlx(name, "--help").out
+    text = mlx(*name.split(), "--help").out
 
     for option in (
         "--json",
@@ -76,6 +78,8 @@ def test_an_error_is_one_json_document_with_the_keys_of_a_result(mlx: RunCommand
         (["resolve", "digits@production", "--jsn"], "--json"),
         (["resolve"], "REF"),
         (["promote", "digits/1"], "--to"),
+        (["doctor", "registri"], "Did you mean 'registry'?"),
+        (["doctor", "registry", "--jsn"], "See: mlx doctor registry --help"),
     ],
 )
 def test_a_usage_error_is_a_sentence_and_exits_with_2(
@@ -95,6 +99,14 @@ def test_mlx_alone_prints_its_help(mlx: RunCommand) -> None:
     assert outcome.code == 0
     assert outcome.out == mlx("--help").out
     assert outcome.out.count("\n") > 20
+
+
+def test_a_group_alone_prints_its_help(mlx: RunCommand) -> None:
+    outcome = mlx("doctor")
+
+    assert outcome.code == 0
+    assert outcome.out == mlx("doctor", "--help").out
+    assert "registry" in outcome.out
 
 
 def test_an_option_before_the_command_is_shown_where_it_goes(mlx: RunCommand) -> None:

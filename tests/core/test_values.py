@@ -1,4 +1,5 @@
 import copy
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
 from typing import Any
@@ -102,6 +103,18 @@ def test_it_matches_by_position_and_by_name(cls: Any) -> None:
             assert (x, tags) == (1, {})
         case _:
             pytest.fail("no match")
+
+
+@BOTH
+def test_its_signature_tells_names_types_and_defaults(cls: Any) -> None:
+    parameters = inspect.signature(cls).parameters
+
+    assert [(name, parameters[name].annotation) for name in parameters] == [
+        ("x", int),
+        ("tags", dict[str, int]),
+        ("name", str),
+    ]
+    assert (parameters["x"].default, parameters["name"].default) == (inspect.Parameter.empty, "here")
 
 
 def test_methods_of_the_class_itself_stay() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlx_platform.cli.output import Output
-from mlx_platform.cli.parameters import QuickCommand
+from mlx_platform.cli.parameters import QuickCommand, QuickGroup
 from mlx_platform.core.values import frozen
 
 if TYPE_CHECKING:
@@ -76,6 +76,16 @@ class Application(typer.Typer):
     """Holds all commands, or just the one that was called: the others' options cost time to build."""
 
     only: str | None = None
+
+
+def command_group(app: typer.Typer, name: str, summary: str) -> Application:
+    """Add a command that has commands of its own, such as `mlx doctor registry`."""
+    group = Application(cls=QuickGroup, name=name, help=summary, no_args_is_help=True, rich_markup_mode=None)
+    if not isinstance(app, Application) or app.only in {None, name}:
+        app.add_typer(group)
+    else:
+        group.only = ""  # nobody will call any of them
+    return group
 
 
 def command(

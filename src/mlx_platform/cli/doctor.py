@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlx_platform.cli.command import Run, command
+from mlx_platform.cli.command import Run, command, command_group
 from mlx_platform.cli.options import ReasonOption, RefArgument
 
 if TYPE_CHECKING:
@@ -13,13 +13,9 @@ if TYPE_CHECKING:
 
 def add_commands(app: typer.Typer) -> None:
     """Add this module's commands to the application."""
-    group = typer.Typer(
-        name="doctor",
-        help="Find out what is wrong with the registry or with one package, and put it right.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    group = command_group(
+        app, "doctor", "Find out what is wrong with the registry or with one package, and put it right."
     )
-    app.add_typer(group)
 
     @command(
         group,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlx_platform.cli.command import Run, command
+from mlx_platform.cli.command import Run, command, command_group
 
 if TYPE_CHECKING:
     from mlx_platform.core.report import Result
@@ -17,13 +17,9 @@ _SinkArgument = Annotated[str, typer.Argument(metavar="SINK", help="Name of the 
 
 def add_commands(app: typer.Typer) -> None:
     """Add this module's commands to the application."""
-    group = typer.Typer(
-        name="events",
-        help="Tell webhooks and commands of every move, and see that they were told.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    group = command_group(
+        app, "events", "Tell webhooks and commands of every move, and see that they were told."
     )
-    app.add_typer(group)
 
     @command(
         group,

@@ -18,7 +18,7 @@ from mlx_platform.core.version import VERSION
 _BROKEN_PIPE = 141
 
 
-def create_app(only: str | None = None) -> typer.Typer:
+def create_app(only: str | None = None) -> Application:
     """Put the commands together; plain help keeps `mlx --help` fast and readable in a pipe.
 
     Args:
@@ -36,7 +36,17 @@ def create_app(only: str | None = None) -> typer.Typer:
     app.callback()(_global_options)
     for room in (registry, release, quality, service, doctor, events):
         room.add_commands(app)
-    return app if app.registered_commands else create_app()
+    return app if app.registered_commands or app.registered_groups else create_app()
+
+
+def command_names(app: typer.Typer) -> list[str]:
+    """Every command of the application, those of groups as `doctor registry`."""
+    names = [str(command.name) for command in app.registered_commands]
+    for group in app.registered_groups:
+        inner = group.typer_instance
+        if inner is not None:
+            names += [f"{inner.info.name} {name}" for name in command_names(inner)]
+    return names
 
 
 def _print_version(*, wanted: bool) -> None:
@@ -69,7 +79,10 @@ def main(argv: Sequence[str] | None = None, *, interrupted: Callable[[], bool] =
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     try:
-        code = create_app(only=arguments[0])(args=arguments, prog_name="mlx", standalone_mode=False)
+        app = create_app(only=arguments[0])
+        if len(arguments) == 1 and app.only and app.registered_groups:
+            arguments.append("--help")
+        code = app(args=arguments, prog_name="mlx", standalone_mode=False)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
@@ -110,11 +123,13 @@ def _sentence(error: typer.TyperException) -> str:
 
 
 def _help_hint(arguments: Sequence[str]) -> str:
-    command = next((word for word in arguments if not word.startswith("-")), "")
-    known = {registered.name for registered in create_app().registered_commands}
-    if command not in known:
+    words = [word for word in arguments if not word.startswith("-")]
+    command = next(iter(words), "")
+    known = command_names(create_app(only=command))
+    if command not in {name.partition(" ")[0] for name in known}:
         return "See: mlx --help"
     early = arguments[: arguments.index(command)]
     if early:
         return f"Options follow the command: mlx {command} {' '.join(early)}"
-    return f"See: mlx {command} --help"
+    inner = " ".join(words[:2])
+    return f"See: mlx {inner if inner in known else command} --help"

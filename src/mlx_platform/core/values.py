@@ -50,6 +50,7 @@ def _initializer(cls: type) -> Callable[..., None]:
     source = f"def __init__({', '.join(parameters)}):\n" + "\n".join(body or ["  pass"])
     exec(source, names)  # noqa: S102 - made of the names of fields
     initializer: Callable[..., None] = names["__init__"]
+    initializer.__annotations__ = {entry.name: entry.type for entry in fields(cls)}
     initializer.__qualname__ = f"{cls.__qualname__}.__init__"
     return initializer
 
