@@ -137,6 +137,11 @@ class Backend:
     def no_model(self, name: str) -> NotFoundError:
         """The error for a model that is not there, with the closest one that is."""
         known = [other for other in self.reader.names() if is_name(other)]
+        if name in known:
+            return NotFoundError(
+                f"The model {name} has no version left in the registry {self.shown}.",
+                hint=f"Register one with: mlx register {name} SOURCE",
+            )
         return NotFoundError(
             f"There is no model {printable(name)!r} in the registry {self.shown}.",
             hint=did_you_mean(name, known) or "Register one with: mlx register NAME SOURCE",

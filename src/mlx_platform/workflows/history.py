@@ -1,5 +1,6 @@
 """`mlx history`: who moved which alias, when, from where to where, and why."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -13,6 +14,7 @@ from mlx_platform.registry.difference import Difference
 from mlx_platform.registry.examination import journal_text
 from mlx_platform.registry.journal import Event, Journal
 from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, check_alias, check_name, parse_ref
+from mlx_platform.registry.tombstone import Tombstone
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import event_table, holder_text
 
@@ -53,19 +55,26 @@ def history(
         context.catalog.history(name)  # a model that is not there is said first
     outside = [one for one in context.catalog.outside(name, journal) if alias in {None, one.alias}]
     if at is None:
-        result = _moves(name, alias, journal, outside)
+        result = _moves(name, alias, journal, outside, context.catalog.removal.deleted(name))
     else:
         result = _live(context, name, alias, journal, at, outside)
     return _verified(result, journal) if verify else result
 
 
-def _moves(name: str, alias: str | None, journal: Journal, outside: list[Difference]) -> Result:
+def _moves(
+    name: str,
+    alias: str | None,
+    journal: Journal,
+    outside: list[Difference],
+    deleted: Mapping[int, Tombstone],
+) -> Result:
     events = tuple(event for event in reversed(journal.valid) if alias in {None, event.alias})
     what = f"{name}@{alias}" if alias else name
     summary = f"{plural(len(events), 'move')} of {what}." if events else f"No alias of {what} has moved yet."
     if outside:
         summary += f" Changed {_OUTSIDE} since: {', '.join(one.alias for one in outside)}."
-    table = event_table(events, "")
+    table = event_table(events, "", deleted.keys())
+    named = {number for event in events for number in (event.from_version, event.to_version)}
     table = replace(table, rows=(*(_outside_row(name, one) for one in outside), *table.rows))
     return Result(
         command="history",
@@ -74,6 +83,7 @@ def _moves(name: str, alias: str | None, journal: Journal, outside: list[Differe
             "alias": alias,
             "events": [event.document() for event in events],
             "outside": [one.document() for one in outside],
+            "deleted": [stone.document() for number, stone in deleted.items() if number in named],
             "journal": _journal_document(journal),
         },
         report=Report(

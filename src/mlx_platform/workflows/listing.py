@@ -15,7 +15,7 @@ from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import version_document, version_table
 
 SHOWN = 20
-_TWINS = 5  # groups of versions with the same bytes that a page names
+_TWINS = 5  # groups of versions with the same bytes that a page names, and names of each
 
 
 def list_versions(
@@ -142,7 +142,7 @@ def _versions(context: Context, name: str | None, asked: Asked) -> Result:
         report=Report(
             title=f"list {name}" if name else "list",
             summary=_summary(context, name, asked, found),
-            facts=tuple(Fact("same bytes", ", ".join(group)) for group in twins[:_TWINS]),
+            facts=tuple(Fact("same bytes", listed(group, _TWINS)) for group in twins[:_TWINS]),
             sections=(version_table(versions, "", asked.fields, rolled_back),) if versions else (),
             next_steps=(f"mlx show {versions[0].ref}",) if versions else (),
         ),
