@@ -291,3 +291,25 @@ def test_a_text_that_cannot_be_kept_is_refused(check: Callable[[str], None], tex
         check(text)
 
     check("Žofie 字 🚀")
+
+
+def test_a_rolled_back_version_is_remembered_until_it_holds_the_alias_again() -> None:
+    registry = Sequencer()
+    registry.move(1, 2, 3)
+    journal = registry.move(2, 1, kind="rollback")
+
+    found = journal.rolled_back("production")
+
+    assert {version: event.number for version, event in found.items()} == {3: 4, 2: 5}
+    assert journal.rolled_back("staging") == {}
+    assert set(registry.move(3, 4).rolled_back("production")) == {2}
+    assert set(registry.move(2).rolled_back("production")) == set()
+
+
+def test_a_version_that_a_promotion_followed_was_not_rolled_back() -> None:
+    registry = Sequencer()
+    registry.move(1, 2)
+    registry.move(1, kind="rollback")
+    journal = registry.move(2, 3)
+
+    assert journal.rolled_back("production") == {}
