@@ -8,6 +8,7 @@ import orjson
 import pytest
 from support import RunCommand
 
+from mlx_platform.cli.main import command_names, create_app
 from mlx_platform.core.settings import load_settings
 from mlx_platform.evaluation.gate_file import read_gates
 from mlx_platform.inference.cases import read_golden
@@ -16,6 +17,7 @@ from mlx_platform.inference.spec import parse_spec
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
 CODE = {"", "bash", "sh", "console", "text"}
+GROUPS = "|".join(sorted({name.split()[0] for name in command_names(create_app()) if " " in name}))
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -27,13 +29,16 @@ def blocks(page: Path, *languages: str) -> Iterator[tuple[str, str]]:
 
 
 def command_lines(page: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each `mlx COMMAND` in blocks of commands, indented lines and code spans, with its options."""
+    """Each `mlx COMMAND` in blocks of commands, indented lines and code spans, with its options.
+
+    The name of a group is followed by that of its command, as in `events deliver`.
+    """
     text = page.read_text()
     prose = re.sub(r"(?ms)^```.*?^```$", "", text)
     pieces = [block for _, block in blocks(page, *CODE)]
     pieces += re.findall(r"(?m)^ {4}(.*)$", prose) + re.findall(r"`([^`\n]+)`", prose)
     for line in "\n".join(pieces).replace("\\\n", " ").splitlines():
-        for name, rest in re.findall(r"(?<![\w./-])mlx ([a-z]+)\b([^#|;]*)", line):
+        for name, rest in re.findall(rf"(?<![\w./-])mlx ((?:{GROUPS}) [a-z]+|[a-z]+)\b([^#|;]*)", line):
             yield name, re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest)
 
 
@@ -70,7 +75,7 @@ def test_every_command_and_option_that_is_shown_exists(mlx: RunCommand) -> None:
     shown = [(page.name, *line) for page in PAGES for line in command_lines(page)]
     helps: dict[str, set[str]] = {}
     for name in {command for _, command, _ in shown}:
-        outcome = mlx(name, "--help")
+        outcome = mlx(*name.split(), "--help")
         assert outcome.code == 0, f"there is no mlx {name}"
         helps[name] = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", outcome.out))
 

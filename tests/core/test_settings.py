@@ -141,3 +141,18 @@ def test_an_age_of_a_policy_is_a_span_of_time(tmp_path: Path, key: str, text: st
 
     good = load_settings(write(tmp_path, f'[promotion.production]\n{key} = "12h"'), {})
     assert getattr(good.promotion["production"], key) == "12h"
+
+
+def test_sinks_of_events_come_from_the_file_only(tmp_path: Path) -> None:
+    path = write(tmp_path, '[[events.sinks]]\nname = "ops"\nurl = "https://a.b/"\nheaders_env = {X = "Y"}')
+
+    (sink,) = load_settings(path, {"MLX_EVENTS_SECRET": "not a setting"}).events.sinks
+
+    assert (sink.name, sink.kind, sink.headers_env, sink.models) == ("ops", "webhook", {"X": "Y"}, ("*",))
+    assert load_settings(environment={"MLX_EVENTS_SINKS": "x"}, start=tmp_path / "..").events.sinks == ()
+
+
+@pytest.mark.parametrize("line", ['name = "a/b"', 'kind = "mail"', "timeout = 0", "max_attempts = 0"])
+def test_impossible_values_of_a_sink_are_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(UsageError, match="is not possible"):
+        load_settings(write(tmp_path, f"[[events.sinks]]\n{line}"), environment={})
