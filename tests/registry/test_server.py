@@ -80,7 +80,7 @@ def test_what_was_registered_shows_in_mlflow_as_a_model_with_its_run(
     import mlflow
 
     catalog = catalog_of(project, mlflow_server)
-    lineage = Lineage(params={"lr": "1"}, metrics={"f1 (macro)": 0.5}, description="made by hand")
+    lineage = Lineage(params={"lr": "1"}, metrics={"f1 macro": 0.5}, description="made by hand")
     version, _ = catalog.register("shown.there", project.package(2), lineage)
     catalog.record(version, evidence_of(version))
 
@@ -92,16 +92,16 @@ def test_what_was_registered_shows_in_mlflow_as_a_model_with_its_run(
     assert (theirs.run_id, theirs.description) == (run.info.run_id, "made by hand")
     assert dict(theirs.tags) == dict(version.tags)
     assert (run.info.status, run.info.run_name) == ("FINISHED", "register shown.there")
-    assert (run.data.params, run.data.metrics) == ({"lr": "1"}, {"f1 _macro_": 0.5})
+    assert (run.data.params, run.data.metrics) == ({"lr": "1"}, {"f1 macro": 0.5})
     assert [output.model_id for output in run.outputs.model_outputs] == [model.model_id]
     assert (model.name, model.status, model.source_run_id) == ("shown_there", "READY", run.info.run_id)
-    assert {metric.key for metric in model.metrics} > {"f1 _macro_", "accuracy"}
+    assert {metric.key for metric in model.metrics} > {"f1 macro", "accuracy"}
     assert model.params == {"lr": "1"}
     found = rest(mlflow_server, project.folder).run(version.run_id)
     assert found is not None
     assert (found.params, found.metrics, found.models) == (
         {"lr": "1"},
-        {"f1 _macro_": 0.5},
+        {"f1 macro": 0.5},
         (model.model_id,),
     )
 
@@ -112,7 +112,7 @@ def test_rows_are_what_mlflow_says(mlflow_server: str, tmp_path: Path) -> None:
     client, store = mlflow.MlflowClient(mlflow_server, mlflow_server), rest(mlflow_server, tmp_path)
     store.ensure_model("rows", tags={"a": "ä"}, description="")
     store.ensure_model("rows", tags={"a": "other"}, description="")
-    client.create_registered_model("prompt", tags={"mlflow.prompt.is_prompt": "true"})
+    store.ensure_model("prompt", tags={"mlflow.prompt.is_prompt": "true"}, description="")
     for number in range(1, 13):
         tags = {"n": str(number), "quote": "it's"}
         assert store.create_version("rows", f"s3://bucket/{number}", tags=tags) == number

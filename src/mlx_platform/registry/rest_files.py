@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from mlx_platform.registry.store import Store
 
 PROXIED = "mlflow-artifacts"
-_ROUTE = "/api/2.0/mlflow-artifacts/artifacts/"
 
 
 class Files:
@@ -100,12 +99,7 @@ class Files:
         parts = urlsplit(uri)
         here = urlsplit(self._address.uri)
         if parts.scheme in {"http", "https"}:
-            route = here.path.rstrip("/") + _ROUTE
-            if (parts.scheme, parts.hostname, parts.port) != (here.scheme, here.hostname, here.port):
-                raise _other_host(uri)
-            if not parts.path.startswith(route):
-                raise _other_host(uri)
-            return unquote(parts.path.removeprefix(route))
+            raise _other_host(uri)
         if parts.scheme != PROXIED:
             return None
         if parts.netloc and (parts.hostname, parts.port or here.port) != (here.hostname, here.port):

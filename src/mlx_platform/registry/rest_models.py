@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError
@@ -56,13 +57,12 @@ class Models:
         if numbers is not None:
             return self._given(name, sorted({number for number in numbers if number > 0}, reverse=True))
         size = _PAGE if limit is None else max(1, min(limit, _PAGE))
-        found: list[Row] = []
-        for version in self._search(name, "", size):
-            if len(found) == limit:
-                break
-            if ready(version) and text(version, "name") == name:
-                found.append(version_row(version))
-        return tuple(found)
+        found = (
+            version_row(version)
+            for version in self._search(name, "", size)
+            if ready(version) and text(version, "name") == name
+        )
+        return tuple(islice(found, limit))
 
     def tagged(self, name: str, key: str, value: str) -> tuple[int, ...]:
         """The versions of a model that have a tag of exactly this value, newest first."""
