@@ -352,6 +352,14 @@ class Catalog:
                 found[number] = (*found.get(number, ()), alias)
         return found
 
+    def settle(self, name: str, alias: str) -> None:
+        """Make MLflow's alias follow the journal, where a writer died or somebody moved it outside of mlx.
+
+        Raises:
+            NotFoundError: the version that holds the alias is not there any more.
+        """
+        self._ledger.settle(check_name(name), alias)
+
     # Evidence
 
     def record(self, version: Version, evidence: "Evidence") -> None:

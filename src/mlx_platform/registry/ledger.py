@@ -136,12 +136,13 @@ class Ledger:
         raise ConflictError(f"The aliases of {name} move too often right now.", hint="Try again in a moment.")
 
     def settle(self, name: str, alias: str | None) -> None:
-        """Make the anchor, and one of MLflow's aliases, follow the journal.
+        """Make the anchor, and one of MLflow's aliases, follow the journal; one it never saw stays as it is.
 
         Raises:
             NotFoundError: the version that holds the alias is not there any more.
         """
-        self._settle(name, alias, self.journal(name))
+        journal = self.journal(name)
+        self._settle(name, alias if alias in journal.aliases() else None, journal)
 
     def _unseen(self, name: str, alias: str, kind: Kind) -> int | None:
         return None if kind == "adopt" else self._backend.reader.aliases(name).get(alias)

@@ -1,7 +1,7 @@
 """`mlx doctor`: what is wrong with a registry or with one package, and putting it right."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from mlx_platform.registry.policy import QUARANTINE, SELF_CHECK
 from mlx_platform.registry.ref import AliasRef, check_name, parse_ref
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import holder_text
+from mlx_platform.workflows.events import deliver_pending
 from mlx_platform.workflows.judgement import Judgement, judge_version
 from mlx_platform.workflows.subject import open_model, open_subject
 
@@ -80,7 +81,10 @@ def doctor_registry(
     if repair and found.repairable:
         repaired = _repair(context, found)
         found = _examine(context, name, deep=deep)
-    return _result(context, name, found, adopted, repaired, deep=deep)
+    result = _result(context, name, found, adopted, repaired, deep=deep)
+    models = sorted({event.model for event in adopted})
+    untold = [text for model in models for text in deliver_pending(context, model)]
+    return replace(result, warnings=(*result.warnings, *untold))
 
 
 def doctor_package(context: Context, ref: str) -> Result:
@@ -172,10 +176,10 @@ def _refuse(judgement: Judgement, reason: str) -> None:
     barred = [one for one in judgement.open if not one.lift or one.name in {QUARANTINE, SELF_CHECK}]
     if barred:
         back = f"mlx doctor registry {judgement.version.name} --repair"
+        way = barred[0].command or judgement.by_hand or f"mlx gate {ref} --to {alias}"
         raise GateFailedError(
             f"{ref} cannot be adopted as {alias}: {barred[0].name} ({barred[0].check.measured}).",
-            hint=f"Put the journal's holder back with: {back}. Or promote it on purpose: "
-            f"{judgement.by_hand or f'mlx gate {ref} --to {alias}'}",
+            hint=f"To go on with it: {way}. To put the journal's holder back: {back}",
             gates=[requirement.document() for requirement in judgement.open],
         )
     if judgement.open and not reason.strip():

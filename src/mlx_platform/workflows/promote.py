@@ -57,8 +57,12 @@ def promote(
     before = holders.get(to)
     if not isinstance(expected, Anything) and expected != before:
         raise unexpected(version.name, to, before, expected)
+    outside = context.catalog.differences(version.name, to)
     if before == version.number:
-        return _result(version, to, before, short=when_gates_pass, dry_run=dry_run)
+        if not dry_run:
+            context.catalog.settle(version.name, to)
+        there = _result(version, to, before, short=when_gates_pass, dry_run=dry_run)
+        return replace(there, warnings=outside)
     if version.archived:
         raise ConflictError(f"{version.ref} is archived.", hint=f"Choose another: mlx list {version.name}")
     if not version.sealed:
@@ -77,7 +81,7 @@ def promote(
         event = _move(context, judgement, reason, strict=expect is not None)
         warnings = deliver_pending(context, version.name)
     result = _result(version, to, before, event, judgement, short=when_gates_pass, dry_run=dry_run)
-    return replace(result, warnings=warnings)
+    return replace(result, warnings=(*outside, *warnings))
 
 
 def _move(context: Context, judgement: Judgement, reason: str, *, strict: bool) -> Event | None:

@@ -78,14 +78,15 @@ def rollback(
     check_reason(reason)
     place = _place(context, name)
     if expect is not None and expected_holder(expect) != place.before:
-        return _already(context, place, expected_holder(expect), to, dry_run=dry_run)
+        result = _already(context, place, expected_holder(expect), to, dry_run=dry_run)
+        return _settled(context, place, result, dry_run=dry_run)
     warnings: tuple[str, ...] = ()
     if to is None:
         target, warnings = _previous(context, place)
     else:
         target = _named(context, place, to)
     if target.number == place.before:
-        return _result(place, target, None, dry_run=dry_run)
+        return _settled(context, place, _result(place, target, None, dry_run=dry_run), dry_run=dry_run)
     if verify:
         _verify(context, place, target)
     else:
@@ -104,6 +105,13 @@ def rollback(
         )
         warnings = (*warnings, *deliver_pending(context, place.model))
     return _result(place, target, event, warnings, verified=verify, dry_run=dry_run)
+
+
+def _settled(context: Context, place: _Place, result: Result, *, dry_run: bool) -> Result:
+    """Nothing to move, but whoever moved it may have died before MLflow's alias followed."""
+    if not dry_run:
+        context.catalog.settle(place.model, place.alias)
+    return result
 
 
 def _place(context: Context, name: str) -> _Place:
