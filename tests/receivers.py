@@ -44,7 +44,8 @@ class Receiver:
         return [request.data["number"] for request in self.requests]
 
     def sink(self, **values: Any) -> SinkSettings:
-        return SinkSettings(**({"name": "ops", "url": self.url, "timeout": 5.0} | values))
+        defaults: dict[str, Any] = {"name": "ops", "url": self.url, "timeout": 5.0}
+        return SinkSettings(**(defaults | values))
 
     def toml(self, name: str = "ops", extra: str = "") -> str:
         """The sink's table of a settings file."""

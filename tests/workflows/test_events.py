@@ -9,6 +9,8 @@ from receivers import SECRET, receiving, speaking
 from support import clean_environment
 
 from mlx_platform.core.errors import ConflictError
+from mlx_platform.registry.backend import Backend
+from mlx_platform.workflows.doctor import doctor_registry
 from mlx_platform.workflows.events import deliver_pending
 from mlx_platform.workflows.promote import promote
 from mlx_platform.workflows.rollback import rollback
@@ -41,6 +43,17 @@ def test_promotions_and_rollbacks_are_told_at_once(project: Project, monkeypatch
     ]
     assert told[2]["reason"] == "wrong answers"
     assert told[0]["evidence"]["overridden"]
+
+
+def test_what_the_doctor_takes_over_is_told(project: Project) -> None:
+    with receiving() as receiver:
+        write(project, receiver.toml())
+        move(project, 1)
+        Backend(project.settings).writer.set_alias("digits", "staging", 2)
+        doctor_registry(project.context, "digits", adopt=("digits@staging",))
+
+    told = [request.data for request in receiver.requests]
+    assert [(data["kind"], data["to_version"]) for data in told] == [("promote", 1), ("adopt", 2)]
 
 
 def test_a_dry_run_and_a_lost_compare_and_set_tell_nothing(project: Project) -> None:

@@ -27,11 +27,10 @@ class _Rounds:
         self._name = name
         self._senders = {sink.name: make_sender(sink, os.environ, context.settings.folder) for sink in sinks}
         self._courier = Courier(context.settings, context.clock)
-        self.done: dict[Pair, Delivery] = {}
         self.broken: dict[str, IntegrityError] = {}
 
     def go(self, *, eager: bool = False) -> dict[Pair, Delivery]:
-        """One round; only the pairs in which something was delivered, parked, or is left."""
+        """One round: what came of it for each sink and model."""
         found = {}
         names = self._courier.models() if self._name is None else (self._name,)
         for sink in self._sinks:
@@ -45,14 +44,8 @@ class _Rounds:
                     self.broken[name] = error
                     continue
                 self.broken.pop(name, None)
-                self._add((sink.name, name), now)
-                if now.delivered or now.parked or now.standing.pending:
-                    found[sink.name, name] = now
+                found[sink.name, name] = now
         return found
-
-    def _add(self, pair: Pair, now: Delivery) -> None:
-        before = self.done.get(pair, Delivery(now.standing))
-        self.done[pair] = Delivery(now.standing, before.delivered + now.delivered, before.parked + now.parked)
 
 
 def deliver(
@@ -82,13 +75,13 @@ def deliver(
     rounds = _Rounds(context, sinks, name)
     end = time.monotonic() + wait
     with context.progress.stage("delivering events"):
-        left = rounds.go(eager=now)
-        while (pause := _pause(left, context.clock())) is not None and time.monotonic() + pause <= end:
+        done = rounds.go(eager=now)
+        while (pause := _pause(done, context.clock())) is not None and time.monotonic() + pause <= end:
             time.sleep(pause)
-            left = rounds.go()
+            done = _together(done, rounds.go())
     if rounds.broken:
         raise next(iter(rounds.broken.values()))
-    return _delivered(rounds.done)
+    return _delivered(done)
 
 
 def watch(
@@ -115,6 +108,14 @@ def watch(
             say(text)
         troubles = fresh
         time.sleep(every)
+
+
+def _together(before: Mapping[Pair, Delivery], after: Mapping[Pair, Delivery]) -> dict[Pair, Delivery]:
+    found = dict(before)
+    for pair, now in after.items():
+        then = found.get(pair, Delivery(now.standing))
+        found[pair] = Delivery(now.standing, then.delivered + now.delivered, then.parked + now.parked)
+    return found
 
 
 def _pause(left: Mapping[Pair, Delivery], moment: datetime) -> float | None:
