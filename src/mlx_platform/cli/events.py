@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mlx_platform.core.report import Result
 
 _ModelArgument = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="Model name; by default every model.")
+    str | None, typer.Argument(metavar="NAME", help="Model name; by default every model.")
 ]
 _SinkArgument = Annotated[str, typer.Argument(metavar="SINK", help="Name of the sink in mlx.toml.")]
 
@@ -73,9 +73,7 @@ def add_commands(app: typer.Typer) -> None:
         sink: _SinkArgument,
         events: Annotated[
             list[str] | None,
-            typer.Argument(
-                metavar="[EVENT]...", help="Number or NAME/NUMBER; by default all that is parked."
-            ),
+            typer.Argument(metavar="EVENT", help="Number or NAME/NUMBER; by default all that is parked."),
         ] = None,
     ) -> "Result":
         """Send a sink again what was given up, or any other event."""

@@ -104,7 +104,8 @@ class _Exchange(threading.Thread):
         except TimeoutError:
             self.answer = Answer(delivered=False, said="it did not answer in time")
         except (OSError, HTTPException, ValueError) as error:
-            said = f"{type(error).__name__}: {first_line(error, ERROR_CAP)}"
+            words = getattr(error, "strerror", None)
+            said = words or f"{type(error).__name__}: {first_line(error, ERROR_CAP)}"
             self.answer = Answer(delivered=False, said=printable(said, ERROR_CAP))
         finally:
             self._connection.close()

@@ -15,7 +15,7 @@ from mlx_platform.registry.outbox import check_sinks, trial_message, wants_model
 from mlx_platform.registry.ref import check_name
 from mlx_platform.workflows.context import Context
 
-_COLUMNS = ("sink", "model", "last delivered", "pending", "parked", "next try", "last error")
+_COLUMNS = ("sink", "model", "told up to", "pending", "parked", "next try", "last error")
 
 
 def chosen_sinks(context: Context, name: str | None) -> tuple[SinkSettings, ...]:
