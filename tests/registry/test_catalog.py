@@ -3,8 +3,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from projects import Project, evidence_of
@@ -198,6 +200,32 @@ def test_the_same_content_is_not_registered_again(project: Project) -> None:
     with pytest.raises(ConflictError) as caught:
         project.catalog.register("digits", project.package(2), Lineage(), if_exists="fail")
     assert caught.value.details == {"version": 2}
+
+
+@pytest.mark.parametrize("if_exists", ["reuse", "fail"])
+def test_where_no_lock_reaches_the_second_of_two_registrations_gives_way(
+    project: Project, monkeypatch: pytest.MonkeyPatch, if_exists: Literal["reuse", "fail"]
+) -> None:
+    package, other = project.variant("both"), project.anew()
+    store = project.catalog._backend.store
+    publish = store.publish
+
+    def be_slower(*arguments: Any, **options: Any) -> int:
+        other.register("digits", package, Lineage())
+        return publish(*arguments, **options)
+
+    monkeypatch.setattr(project.catalog._backend, "alone", nullcontext)
+    monkeypatch.setattr(store, "publish", be_slower)
+    if if_exists == "fail":
+        with pytest.raises(ConflictError, match="digits/4 has the same content"):
+            project.catalog.register("digits", package, Lineage(), if_exists=if_exists)
+    else:
+        version, created = project.catalog.register("digits", package, Lineage(), if_exists=if_exists)
+        assert (version.number, created) == (4, False)
+
+    assert [version.number for version in project.anew().versions("digits")] == [4, 3, 2, 1]
+    assert len(list((project.folder / "mlx-artifacts" / "models").iterdir())) == 4
+    assert project.catalog.removal.deleted("digits") == {}
 
 
 def test_a_model_that_nobody_may_name_is_not_registered(project: Project) -> None:

@@ -1,9 +1,9 @@
 import pytest
-from projects import Project
+from projects import Project, evidence_of
 
 from mlx_platform.core.errors import NotFoundError, UsageError
 from mlx_platform.core.report import Table
-from mlx_platform.registry.version import Lineage
+from mlx_platform.registry.version import ARCHIVED, Lineage
 from mlx_platform.workflows.listing import list_versions
 
 
@@ -75,3 +75,79 @@ def test_a_broken_journal_hides_no_model(project: Project) -> None:
     held = list_versions(project.context, alias="production")
     assert [model["name"] for model in held.data["models"]] == ["letters"]
     assert held.warnings == result.warnings
+
+
+def test_versions_are_found_by_what_is_known_of_them(project: Project) -> None:
+    version = project.catalog.resolve("digits/2")
+    project.catalog.record(version, evidence_of(version))
+    project.catalog.register("letters", project.package(1), Lineage(params={"lr": "0.3"}))
+
+    def found(where: str, name: str | None = None, **asked: object) -> list[str]:
+        result = list_versions(project.context, name, where=where, **asked)  # type: ignore[arg-type]
+        return [entry["ref"] for entry in result.data["versions"]]
+
+    assert found("metrics.f1 >= 0.92 and params.lr < 0.3") == ["digits/2"]
+    assert found("params.lr = 0.30") == ["letters/1", "digits/3"]
+    assert found("evaluation.accuracy > 0.9 and evidence.evaluation = pass", "digits") == ["digits/2"]
+    assert found("metrics.f1", sort="-metrics.f1", limit=2) == ["digits/3", "digits/2"]
+    assert found("metrics.f1", sort="metrics.f1", name="digits") == ["digits/1", "digits/2", "digits/3"]
+    assert found("version > 0", since="1h", name="digits") == ["digits/3", "digits/2", "digits/1"]
+    assert found("version > 0", since="0s") == []
+
+
+def test_a_page_shows_the_fields_that_were_asked_about_and_how_many_there_are(project: Project) -> None:
+    result = list_versions(project.context, "digits", where="params.lr > 0", sort="-metrics.f1", limit=2)
+
+    (table,) = result.report.sections
+    assert isinstance(table, Table)
+    assert table.columns[-2:] == ("params.lr", "metrics.f1")
+    assert [row[-2:] for row in table.rows] == [("0.3", "0.93"), ("0.2", "0.92")]
+    assert result.data["total"] == 3
+    assert result.report.summary == (
+        "3 versions of digits where params.lr > 0, the first 2 shown; more with --limit or --all."
+    )
+
+
+def test_a_field_that_nothing_has_is_a_warning_with_the_closest(project: Project) -> None:
+    result = list_versions(project.context, where="metrics.f2 > 0")
+
+    assert result.data["versions"] == []
+    assert result.warnings == ("No version has metrics.f2. Did you mean 'metrics.f1'?",)
+    with pytest.raises(UsageError, match="no field"):
+        list_versions(project.context, sort="-metric.f1")
+
+
+def test_archived_versions_are_shown_when_asked_for(project: Project) -> None:
+    for number in (2, 3):
+        project.catalog.set_tags(project.catalog.resolve(f"digits/{number}"), {ARCHIVED: "true"})
+
+    def found(**asked: object) -> list[int]:
+        result = list_versions(project.context, "digits", **asked)  # type: ignore[arg-type]
+        return [entry["version"] for entry in result.data["versions"]]
+
+    assert found() == found(limit=1) == found(where="version > 0") == [1]
+    assert found(everything=True) == [3, 2, 1]
+    assert found(everything=True, limit=2) == [3, 2]
+    assert found(where="archived") == found(where="state = archived") == [3, 2]
+
+
+def test_a_version_that_was_rolled_back_is_no_candidate(project: Project) -> None:
+    for number, kind in ((1, "promote"), (2, "promote"), (1, "rollback")):
+        project.catalog.move("digits", "production", number, kind=kind, actor="ada")  # type: ignore[arg-type]
+
+    entries = list_versions(project.context, "digits").data["versions"]
+
+    assert [(entry["state"], entry["candidate"]) for entry in entries] == [
+        ("staging candidate", True),
+        ("rolled back from production", False),
+        ("production", False),
+    ]
+
+
+def test_versions_of_the_same_bytes_are_named_together(project: Project) -> None:
+    project.catalog.register("letters", project.package(2), Lineage())
+
+    result = list_versions(project.context, where="version > 0")
+
+    assert result.data["same_bytes"] == [["letters/1", "digits/2"]]
+    assert [fact.value for fact in result.report.facts] == ["letters/1, digits/2"]

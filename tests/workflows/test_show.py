@@ -1,9 +1,13 @@
+from datetime import UTC, datetime
+
 import pytest
 from projects import Project, evidence_of
 
-from mlx_platform.core.errors import IntegrityError
+from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.report import Table
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.registry.version import Lineage
+from mlx_platform.workflows.context import make_context
 from mlx_platform.workflows.show import show
 
 
@@ -56,3 +60,66 @@ def test_a_version_is_shown_by_its_number_though_the_journal_is_broken(project: 
     assert (result.exit_code, result.data["ref"], result.data["history"]) == (0, "digits/2", [])
     with pytest.raises(IntegrityError):
         show(project.context, "digits@production")
+
+
+def test_a_page_names_who_registered_it_ancestors_children_and_the_environment(project: Project) -> None:
+    lineage = Lineage(parent="digits/2", git_commit="a" * 40 + "+dirty", tags={"mlx.actor": "ada"})
+    child, _ = project.catalog.register("digits", project.variant("child"), lineage)
+    grandchild, _ = project.catalog.register("digits", project.variant("next"), Lineage(parent=child.ref))
+
+    parent, made = show(project.context, "digits/2"), show(project.context, grandchild.ref)
+    facts = {fact.label: fact.value for fact in show(project.context, child.ref).report.facts}
+
+    assert parent.data["family"] == {"parents": [], "children": [child.ref]}
+    assert made.data["family"] == {"parents": [child.ref, "digits/2"], "children": []}
+    assert (facts["registered by"], facts["made from"], facts["made into"]) == ("ada", "digits/2", "digits/5")
+    assert facts["commit"] == "a" * 40 + " (with changes that were not committed)"
+    assert facts["environment"].startswith("python 3.")
+    assert "onnxruntime " in facts["environment"]
+    assert facts["run"] == child.run_id
+
+
+def test_ancestors_end_where_tags_go_round_or_nowhere(project: Project) -> None:
+    for number, parent in ((1, "digits/2"), (2, "digits/1"), (3, "../../etc")):
+        project.catalog.set_tags(project.catalog.resolve(f"digits/{number}"), {"mlx.parent": parent})
+
+    assert show(project.context, "digits/1").data["family"]["parents"] == ["digits/2"]
+    assert show(project.context, "digits/3").data["family"]["parents"] == ["../../etc"]
+
+
+def test_evidence_has_its_age_and_its_numbers(project: Project) -> None:
+    version = project.catalog.resolve("digits/2")
+    project.catalog.record(version, evidence_of(version))
+    now = datetime(2026, 3, 11, 8, tzinfo=UTC)
+
+    sections = show(make_context(project.settings, clock=lambda: now), "digits/2").report.sections
+
+    table = next(section for section in sections if section.title == "Evidence")
+    assert isinstance(table, Table)
+    assert table.rows[0][2:4] == ("3 days ago", "accuracy=0.95, rows=500")
+
+
+def test_single_fields_are_values_and_nothing_else(project: Project) -> None:
+    version = project.catalog.resolve("digits/2")
+    project.catalog.record(version, evidence_of(version))
+    names = (
+        "digest",
+        "metrics.f1",
+        "params.lr",
+        "evaluation.accuracy",
+        "evidence.evaluation",
+        "parent",
+        "params",
+    )
+
+    result = show(project.context, "digits/2", fields=names)
+
+    assert result.report.lines == (version.digest, "0.92", "0.2", "0.95", "pass", "", '{"lr": "0.2"}')
+    assert result.data["metrics.f1"] == 0.92
+    assert tuple(result.data) == names
+    with pytest.raises(NotFoundError) as missing:
+        show(project.context, "digits/2", fields=("metrics.f2",))
+    assert "metrics.f1" in missing.value.hint
+    with pytest.raises(UsageError) as unknown:
+        show(project.context, "digits/2", fields=("digst",))
+    assert "digest" in unknown.value.hint
