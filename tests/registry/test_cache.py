@@ -2,6 +2,7 @@ import os
 import resource
 import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -198,3 +199,105 @@ def test_another_copy_that_was_faster_is_as_good(
     assert again == copy
     shutil.rmtree(package.root)
     assert cache.find(package.digest) == copy
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b"\xff", b"1", b"[" * 9999, b'{"a": "' + b"x" * (1 << 20) + b'"}']
+)
+def test_a_note_that_cannot_be_read_is_none(cache: PackageCache, tmp_path: Path, content: bytes) -> None:
+    key = "a" * 64
+    cache.keep(key, {"digest": "x"})
+    assert cache.recall(key) == {"digest": "x"}
+
+    (tmp_path / "cache" / "foreign" / f"{key}.json").write_bytes(content)
+
+    assert cache.recall(key) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "flipped",
+        "truncated",
+        "longer",
+        "missing",
+        "missing manifest",
+        "linked file",
+        "linked folder",
+        "dangling link",
+        "file in its place",
+        "writable file",
+        "writable folder",
+        "somebody else's",
+    ],
+)
+def test_an_entry_heals_itself_whatever_happened_to_it(
+    cache: PackageCache, package: Package, tmp_path: Path, damage: str
+) -> None:
+    entry = cache.put(package.digest, folder_opener(package.root)).root
+    _damage(entry, damage, tmp_path / "elsewhere")
+    assert cache.find(package.digest) is None
+
+    healed = cache.put(package.digest, folder_opener(package.root))
+
+    assert healed.root == entry
+    assert cache.find(package.digest) == healed
+    assert {path.name for path in entry.parent.iterdir()} == {package.digest}
+    _damage(entry, damage, tmp_path / "once more")
+    with pytest.raises(IntegrityError):
+        cache.put(package.digest, folder_opener(tmp_path / "the store is gone as well"))
+
+
+def _damage(entry: Path, damage: str, elsewhere: Path) -> None:  # noqa: C901, PLR0912 - one case per damage
+    model = entry / "model.onnx"
+    content = model.read_bytes()
+    match damage:
+        case "flipped":
+            model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        case "truncated":
+            model.write_bytes(content[:-1])
+        case "longer":
+            model.write_bytes(content + b"x")
+        case "missing":
+            model.unlink()
+        case "missing manifest":
+            (entry / "manifest.json").unlink()
+        case "linked file":
+            model.rename(elsewhere)
+            model.symlink_to(elsewhere)
+        case "linked folder":
+            entry.rename(elsewhere)
+            entry.symlink_to(elsewhere)
+        case "dangling link":
+            shutil.rmtree(entry)
+            entry.symlink_to(elsewhere)
+        case "file in its place":
+            shutil.rmtree(entry)
+            entry.write_text("")
+        case "writable file":
+            model.chmod(0o666)
+        case "writable folder":
+            entry.chmod(0o777)
+        case "somebody else's":
+            if os.geteuid() != 0:
+                pytest.skip("only root can give a file away")
+            os.chown(model, 12345, 12345)
+
+
+def test_a_cache_on_a_full_disk_falls_back(package: Package, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(full)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        copy = PackageCache(full, tmp_path / "fallback").put(package.digest, folder_opener(package.root))
+        assert copy.root.is_relative_to(tmp_path / "fallback")
+        with pytest.raises(UnavailableError, match="No space left") as caught:
+            PackageCache(full, full / "below").put(package.digest, folder_opener(package.root))
+        assert "MLX_CACHE_DIR" in caught.value.hint
+        assert not [path for path in full.rglob("*") if path.is_file()]
+    finally:
+        subprocess.run(["umount", str(full)], check=True)

@@ -41,7 +41,7 @@ class PackageCache:
         for folder in (self._folder, self._fallback):
             entry = folder / "packages" / digest
             if entry.is_dir():
-                with suppress(MlxError):
+                with suppress(MlxError, OSError):
                     return _open(entry, digest)
         return None
 
@@ -54,17 +54,26 @@ class PackageCache:
             IntegrityError: a byte is missing, or is not what the digest says.
             UnavailableError: there is no place to write to.
         """
+        problem: OSError | None = None
+        for folder in (self._folder, self._fallback):
+            try:
+                with _workspace(folder) as workspace:
+                    return self._put(digest, opener, workspace)
+            except OSError as error:
+                problem = error
+        raise self._no_place(problem)
+
+    def _put(self, digest: str, opener: Opener, workspace: Path) -> "Package":
         from mlx_platform.inference.package import open_package
 
-        with self._workspace() as workspace:
-            copy = workspace / digest
-            copy.mkdir(mode=0o700)
-            for file in _copy_manifest(copy, digest, opener):
-                _copy_file(copy / file.path, file, opener)
-            open_package(copy, verify=False)
-            entry = workspace.parent / digest
-            self._swap(copy, entry, workspace)
-            return _open(entry, digest)
+        copy = workspace / digest
+        copy.mkdir(mode=0o700)
+        for file in _copy_manifest(copy, digest, opener):
+            _copy_file(copy / file.path, file, opener)
+        open_package(copy, verify=False)
+        entry = workspace.parent / digest
+        self._swap(copy, entry, workspace)
+        return _open(entry, digest)
 
     @contextmanager
     def alone(self, key: str) -> Iterator[None]:
@@ -98,15 +107,21 @@ class PackageCache:
         return None
 
     def _notes(self) -> Path:
-        with self._workspace() as workspace:
-            notes = workspace.parent.parent / _NOTES
-            notes.mkdir(mode=0o700, exist_ok=True)
-            return notes
+        problem: OSError | None = None
+        for folder in (self._folder, self._fallback):
+            try:
+                with _workspace(folder) as workspace:
+                    notes = workspace.parent.parent / _NOTES
+                    notes.mkdir(mode=0o700, exist_ok=True)
+                    return notes
+            except OSError as error:
+                problem = error
+        raise self._no_place(problem)
 
     def _swap(self, copy: Path, entry: Path, workspace: Path) -> None:
         for _ in range(10):
-            if entry.exists():
-                with suppress(MlxError):
+            if os.path.lexists(entry):
+                with suppress(MlxError, OSError):
                     _open(entry, entry.name)
                     return  # another process was faster, and its copy is as good
                 with suppress(FileNotFoundError):
@@ -118,31 +133,23 @@ class PackageCache:
             return
         raise UnavailableError(f"The cache entry {printable(str(entry))} cannot be replaced.")
 
-    @contextmanager
-    def _workspace(self) -> Iterator[Path]:
-        error: OSError | None = None
-        for folder in (self._folder, self._fallback):
-            packages = folder / "packages"
-            try:
-                packages.mkdir(mode=0o700, parents=True, exist_ok=True)
-                workspace = Path(tempfile.mkdtemp(dir=packages, prefix=".new-"))
-            except OSError as problem:
-                error = problem
-                continue
-            try:
-                yield workspace
-            except OSError as problem:
-                raise UnavailableError(
-                    f"The cache {printable(str(packages))} cannot be written: {problem.strerror}."
-                ) from problem
-            finally:
-                shutil.rmtree(workspace, ignore_errors=True)
-            return
-        raise UnavailableError(
+    def _no_place(self, problem: OSError | None) -> UnavailableError:
+        return UnavailableError(
             f"Neither {printable(str(self._folder))} nor {printable(str(self._fallback))} can be written"
-            f"{f': {error.strerror}' if error else ''}.",
+            f"{f': {problem.strerror}' if problem else ''}.",
             hint="Name another place with `[cache] dir` in mlx.toml, or MLX_CACHE_DIR.",
         )
+
+
+@contextmanager
+def _workspace(folder: Path) -> Iterator[Path]:
+    packages = folder / "packages"
+    packages.mkdir(mode=0o700, parents=True, exist_ok=True)
+    workspace = Path(tempfile.mkdtemp(dir=packages, prefix=".new-"))
+    try:
+        yield workspace
+    finally:
+        shutil.rmtree(workspace, ignore_errors=True)
 
 
 def folder_opener(root: Path) -> Opener:
@@ -209,7 +216,10 @@ def copy_package(package: "Package", target: Path) -> None:
 def _open(entry: Path, digest: str) -> "Package":
     from mlx_platform.inference.package import open_package
 
+    _check_owner(entry)
     package = open_package(entry, verify=False)
+    for file in package.manifest.files:
+        _check_owner(entry / file.path)
     if package.digest != digest:
         raise IntegrityError(
             f"The cached package has the digest {package.digest}, not {digest}.",
@@ -217,6 +227,13 @@ def _open(entry: Path, digest: str) -> "Package":
             actual=package.digest,
         )
     return open_package(entry) if package.size <= _REREAD_CAP else package
+
+
+def _check_owner(path: Path) -> None:
+    """Refuse what somebody else could change between the check of its digest and its use."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode) or status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
+        raise IntegrityError(f"{printable(str(path))} in the cache is a link, or others may change it.")
 
 
 def _copy_manifest(copy: Path, digest: str, opener: Opener) -> "tuple[FileEntry, ...]":

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.text import printable
@@ -161,13 +161,14 @@ def _take(opener: Opener, network: str, folder: Path, *, ref: str) -> Taken:
 
 def _read_mlmodel(opener: Opener, ref: str) -> tuple[bytes, str]:
     try:
-        handle = opener(_MLMODEL)
+        file = _own_file(opener, _MLMODEL, ref)
     except IntegrityError as error:
         raise IntegrityError(
             f"There is no model where the registry says that {ref} is: no {_MLMODEL} can be read there.",
-            hint="MLflow deletes a model's bytes together with its run; register it again if you have them.",
+            hint=error.hint
+            or "MLflow deletes a model's bytes together with its run; register it again if you have them.",
         ) from error
-    with os.fdopen(handle, "rb") as file:
+    with file:
         content = file.read(CAP + 1)
     return content, hashlib.sha256(content).hexdigest()
 
@@ -175,11 +176,7 @@ def _read_mlmodel(opener: Opener, ref: str) -> tuple[bytes, str]:
 def _copy(opener: Opener, path: str, target: Path, *, ref: str) -> str:
     """Copy a file into a private folder, and return the SHA-256 of what was copied."""
     digest, size = hashlib.sha256(), 0
-    with os.fdopen(opener(path), "rb") as file:
-        if os.fstat(file.fileno()).st_nlink > 1:
-            raise IntegrityError(
-                f"{printable(path, 200)} of {ref} is a hard link, perhaps to a file of somebody else."
-            )
+    with _own_file(opener, path, ref) as file:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(target, flags, 0o600), "wb") as copy:
@@ -190,6 +187,17 @@ def _copy(opener: Opener, path: str, target: Path, *, ref: str) -> str:
                 digest.update(chunk)
                 copy.write(chunk)
     return digest.hexdigest()
+
+
+def _own_file(opener: Opener, path: str, ref: str) -> BinaryIO:
+    file = os.fdopen(opener(path), "rb")
+    if os.fstat(file.fileno()).st_nlink > 1:
+        file.close()
+        raise IntegrityError(
+            f"{printable(path, 200)} of {ref} is a hard link, perhaps to a file of somebody else.",
+            hint="If it is yours, put a copy in its place.",
+        )
+    return file
 
 
 def _same(known: Mapping[str, Any], opener: Opener) -> bool:
