@@ -16,6 +16,7 @@ from mlx_platform.registry.journal import (
     decode_event,
     fold,
     next_event,
+    read_journal,
 )
 
 START = datetime(2026, 3, 8, 6, 59, 58, 123456, tzinfo=UTC)
@@ -313,3 +314,109 @@ def test_a_version_that_a_promotion_followed_was_not_rolled_back() -> None:
     journal = registry.move(2, 3)
 
     assert journal.rolled_back("production") == {}
+
+
+# What happened outside of mlx
+
+
+@pytest.mark.parametrize(
+    ("to", "targets", "after_a_promotion"),
+    [
+        (4, (3, 2, 1), (4, 3, 2, 1)),  # to another version: a promotion
+        (2, (1,), (2, 1)),  # back to one before: a rollback, so 3 is no target any more
+        (None, (2, 1), (2, 1)),  # taken away: 3 is none either
+    ],
+)
+def test_what_was_done_outside_is_a_promotion_unless_it_went_back(
+    to: int | None, targets: tuple[int, ...], after_a_promotion: tuple[int, ...]
+) -> None:
+    registry = Sequencer()
+    registry.move(1, 2, 3)
+
+    assert registry.write(registry.read(), to, kind="adopt")
+    assert registry.read().rollback_targets("production") == targets
+    assert registry.read().holder("production") == to
+    assert registry.move(5).rollback_targets("production") == after_a_promotion
+
+
+def test_an_alias_that_came_from_outside_can_be_gone_back_to() -> None:
+    registry = Sequencer()
+    assert registry.write(registry.read(), 7, kind="adopt")
+
+    assert registry.read().rollback_targets("production") == ()
+    assert registry.move(8).rollback_targets("production") == (7,)
+    assert registry.read().previous_holders("production") == (7,)
+
+
+# Rows
+
+
+def rows(registry: Sequencer) -> dict[int, str]:
+    return {event.number: event.encode() for event in registry.events}
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [({1}, "event 1 is missing"), ({2}, "event 2 is missing"), ({2, 3}, "events 2 to 3 are missing")],
+)
+def test_a_number_that_is_not_there_is_a_deleted_row(missing: set[int], said: str) -> None:
+    registry = Sequencer()
+    seen = registry.move(1)
+    registry.write(seen, 2)
+    registry.write(seen, 3)  # lost, and nothing follows from it
+    registry.write(registry.read(), 4)
+
+    kept = {number: text for number, text in rows(registry).items() if number not in missing}
+
+    assert said in read_journal("digits", kept.items()).problems
+
+
+def test_a_lost_event_that_was_forged_does_not_follow_what_it_says() -> None:
+    registry = Sequencer()
+    seen = registry.move(1)
+    registry.move(2)
+    registry.write(seen, 3)
+    forged = replace(registry.events[2], prev_hash="0" * 64)
+    registry.events[2] = decode_event(3, forged.encode()) or forged
+
+    assert registry.read().problems == ("event 3 does not follow the event before it",)
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_row_where_no_event_can_stand_breaks_the_journal(number: int) -> None:
+    registry = Sequencer()
+    registry.move(1)
+
+    journal = read_journal("digits", {**rows(registry), number: rows(registry)[1]}.items())
+
+    assert f"event {number} stands where no event can" in journal.problems
+
+
+def test_a_row_that_came_twice_counts_once() -> None:
+    registry = Sequencer()
+    registry.move(1, 2)
+    twice = [*rows(registry).items(), *rows(registry).items()]
+
+    assert read_journal("digits", twice).problems == ()
+    assert len(read_journal("digits", twice).events) == 2
+
+
+def test_a_row_of_a_number_beyond_all_measure_costs_nothing() -> None:
+    registry = Sequencer()
+    registry.move(1)
+
+    journal = read_journal("digits", {**rows(registry), 10**15: "x"}.items())
+
+    assert journal.problems[:2] == (
+        f"events 2 to {10**15 - 1} are missing",
+        f"event {10**15} cannot be read",
+    )
+
+
+def test_what_was_in_force_is_told_with_the_time_since_when() -> None:
+    journal = Sequencer().move(1, 2)
+    first, second = (event.time for event in journal.valid)
+
+    assert journal.in_force(first, second) == {"production": (journal.valid[0], first)}
+    assert journal.in_force(second, second) == {"production": (journal.valid[1], second)}
+    assert journal.in_force(first - timedelta(seconds=1), second) == {}

@@ -140,3 +140,12 @@ def test_what_is_dated_ahead_is_live_now(project: Project) -> None:
     (event,) = Catalog(project.settings, lambda: now).history("digits", at=now)
 
     assert event.to_version == 1
+
+
+def test_settling_never_touches_an_alias_that_the_journal_has_not_seen(project: Project) -> None:
+    promote(project.catalog, 1)
+    project.catalog._backend.writer.set_alias("digits", "canary", 3)
+
+    project.anew().settle("digits", "canary")
+
+    assert project.anew().holders("digits") == {"canary": 3, "production": 1}

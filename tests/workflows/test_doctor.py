@@ -17,6 +17,7 @@ from mlx_platform.registry.version import QUARANTINED
 from mlx_platform.workflows.context import Context, make_context
 from mlx_platform.workflows.doctor import doctor_package, doctor_registry
 from mlx_platform.workflows.history import history
+from mlx_platform.workflows.promote import promote as promote_again
 from mlx_platform.workflows.resolve import resolve
 
 
@@ -169,6 +170,16 @@ def test_what_cannot_be_adopted_says_why(
 ) -> None:
     with pytest.raises(error):
         doctor_registry(fresh(moved), name, adopt=(adopt,) if adopt else ())
+
+
+def test_a_repeated_promotion_puts_right_what_mlflow_says_and_warns(moved: Project) -> None:
+    point(moved, "production", 1)
+
+    result = promote_again(fresh(moved), "digits/2", to="production")
+
+    assert result.data["changed"] is False
+    assert "outside of mlx" in result.warnings[0]
+    assert moved.anew().differences("digits") == ()
 
 
 def test_a_broken_journal_is_told_in_full_and_never_repaired(moved: Project) -> None:

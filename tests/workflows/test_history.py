@@ -5,6 +5,7 @@ from projects import Project
 
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.verdict import Verdict
 from mlx_platform.registry.catalog import Catalog
 from mlx_platform.workflows.context import make_context
 from mlx_platform.workflows.history import history
@@ -55,6 +56,42 @@ def test_one_alias_alone_can_be_asked_for(moved: Project, name: str, alias: str 
 )
 def test_what_was_live_at_a_moment_is_answered(moved: Project, at: str, live: dict[str, int | None]) -> None:
     assert history(moved.context, "digits", at=at).data["live"] == live
+
+
+def test_what_was_live_is_one_line_with_version_and_label(moved: Project) -> None:
+    result = history(moved.context, "digits", at=rfc3339(START + timedelta(hours=1)))
+
+    label = moved.catalog.resolve("digits/2").label
+    assert result.report.summary.endswith(f"production was digits/2 ({label}), staging was nobody.")
+    assert result.data["holders"][0] == {
+        "alias": "production",
+        "version": 2,
+        "label": label,
+        "digest": moved.package(2).digest,
+        "since": "2026-03-08T08:00:00Z",
+    }
+
+
+def test_a_version_that_is_gone_was_live_all_the_same(moved: Project) -> None:
+    moved.catalog._backend.writer.delete_version("digits", 2)
+
+    result = history(moved.context, "digits@production", at=rfc3339(START + timedelta(hours=1)))
+
+    assert result.data["live"] == {"production": 2}
+    assert "production was digits/2 (gone)" in result.report.summary
+
+
+def test_the_journal_is_verified_and_counted(moved: Project) -> None:
+    told, verified = history(moved.context, "digits"), history(moved.context, "digits", verify=True)
+
+    sound = {"sound": True, "events": 4, "moves": 4, "anchor": 4, "lag": 0}
+    assert told.data["journal"] == verified.data["journal"] == sound
+    assert told.report.facts[0].value == "sound: 4 moves, anchor at event 4"
+    assert told.verdict is None
+    assert (verified.verdict, [check.name for check in verified.report.checks]) == (
+        Verdict.PASS,
+        ["chain", "anchor"],
+    )
 
 
 def test_a_model_whose_aliases_never_moved_says_so(project: Project) -> None:
