@@ -15,6 +15,7 @@ from mlx_platform.registry import store as store_module
 from mlx_platform.registry.address import parse_address
 from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.sqlite_read import SqliteReader
+from mlx_platform.registry.sqlite_write import SqliteWriter
 from mlx_platform.registry.store import Store
 from mlx_platform.registry.version import Lineage
 from mlx_platform.workflows.listing import list_versions
@@ -229,9 +230,12 @@ def test_a_registration_that_is_interrupted_leaves_nothing_visible(
 
 
 def test_a_move_that_is_interrupted_before_the_alias_has_happened(
-    project: Project, stop_at: Callable[[str, BaseException], None], monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop_at("set_registered_model_alias", KeyboardInterrupt())
+    def stop(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SqliteWriter, "set_alias", stop)
     with pytest.raises(KeyboardInterrupt):
         project.catalog.move("digits", "production", 2, expect=None, kind="promote", actor="ada")
     monkeypatch.undo()
@@ -245,13 +249,13 @@ def test_a_move_that_is_interrupted_before_the_alias_has_happened(
 def test_a_move_whose_answer_was_lost_is_known_by_its_event(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Store.create_version
+    real = SqliteWriter.create_version
 
-    def lose(self: Store, *arguments: Any, **options: Any) -> int:
+    def lose(self: SqliteWriter, *arguments: Any, **options: Any) -> int:
         real(self, *arguments, **options)
         raise UnavailableError("The connection was lost.")
 
-    monkeypatch.setattr(Store, "create_version", lose)
+    monkeypatch.setattr(SqliteWriter, "create_version", lose)
 
     event = project.catalog.move("digits", "production", 2, expect=None, kind="promote", actor="ada")
 
@@ -263,14 +267,14 @@ def test_a_move_whose_answer_was_lost_is_known_by_its_event(
 def test_a_slow_winner_does_not_overwrite_a_newer_holder(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, other = Store.set_alias, project.anew()
+    real, other = SqliteWriter.set_alias, project.anew()
 
-    def late(self: Store, name: str, alias: str, number: int | None) -> None:
+    def late(self: SqliteWriter, name: str, alias: str, number: int | None) -> None:
         monkeypatch.undo()
         other.move("digits", "production", 3, kind="promote", actor="bob")
         real(self, name, alias, number)
 
-    monkeypatch.setattr(Store, "set_alias", late)
+    monkeypatch.setattr(SqliteWriter, "set_alias", late)
     project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
 
     assert project.anew().resolve("digits@production").number == 3
