@@ -1,5 +1,7 @@
 import os
 import shutil
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 from projects import Project, evidence_of
-from support import RunCommand
+from support import RunCommand, clean_environment
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.settings import PromotionSettings
@@ -201,3 +203,24 @@ def test_rollback_on_the_command_line_rehearses_and_moves(project: Project, mlx:
     assert (rehearsed.data["version"], moved.data["after"], again.data["changed"]) == (1, 2, False)
     assert "warning: Nobody looked" in unseen.err
     assert "rolled back from production" in refused.err
+
+
+def test_moving_an_alias_of_a_sqlite_registry_needs_no_mlflow(project: Project) -> None:
+    program = (
+        "import sys; from mlx_platform.cli.main import main\n"
+        "code = main(sys.argv[1:])\n"
+        "print(code, 'mlflow' in sys.modules, 'pandas' in sys.modules, 'sqlalchemy' in sys.modules)"
+    )
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-c", program, *words, "--quiet"]
+        environment = clean_environment(MLX_CACHE_DIR=os.environ["MLX_CACHE_DIR"])
+        done = subprocess.run(
+            command, cwd=project.folder, env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines()[-1]
+
+    assert run("promote", "digits/1", "--to", "staging") == "0 False False False"
+    assert run("promote", "digits/2", "--to", "staging", "--when-gates-pass") == "0 False False False"
+    assert run("rollback", "digits@staging") == "0 False False False"
+    assert run("gate", "digits/1", "--to", "staging") == "0 False False False"
