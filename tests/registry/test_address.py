@@ -57,3 +57,17 @@ def test_a_password_is_never_shown() -> None:
 def test_other_registries_are_refused_with_an_example(uri: str) -> None:
     with pytest.raises(UsageError):
         parse_address(uri, FOLDER)
+
+
+def test_postgresql_is_reached_with_the_driver_that_is_installed() -> None:
+    assert parse_address("postgresql://ada@host/db", FOLDER).uri == "postgresql+psycopg://ada@host/db"
+    assert parse_address("postgresql+pg8000://h/db", FOLDER).uri == "postgresql+pg8000://h/db"
+
+
+def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlx_platform.registry.address.find_spec", lambda _: None)
+
+    with pytest.raises(UsageError, match="driver") as raised:
+        parse_address("postgresql://ada@host/db", FOLDER)
+
+    assert "mlx-platform[services]" in (raised.value.hint or "")

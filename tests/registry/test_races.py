@@ -1,18 +1,20 @@
-"""Eight processes at once, from a folder without a registry to moves of one alias."""
+"""Eight processes at once: first use, registration, and moves of one alias, on every kind of registry."""
 
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from projects import Project
-from racers import RACERS, Outcome, Rounds, race
+from racers import MODELS, RACERS, Course, Outcome, Result, add_targets, moves, race
+from services import Postgres
 from support import clean_environment
 
-from mlx_platform.core.settings import load_settings
 from mlx_platform.inference.package import open_package, with_file
-from mlx_platform.registry.catalog import Catalog
+
+REGISTRIES = ("sqlite", "sqlite with mlflow", "postgresql", "server")
 
 
 @pytest.fixture(scope="module")
@@ -28,71 +30,110 @@ def folder(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rounds(folder: Path) -> Rounds:
-    return race(folder)
+def first(folder: Path) -> Result:
+    """First use of a SQLite registry."""
+    course = Course(folder, f"sqlite:///{folder}/first.db")
+    return race(course, ["create", "same_content", "own_content", "stay digits", "other_alias digits"])
 
 
-@pytest.fixture
-def catalog(rounds: Rounds, folder: Path) -> Catalog:
-    return Catalog(load_settings(start=folder, environment={}))
+@pytest.fixture(scope="module", params=REGISTRIES)
+def result(request: pytest.FixtureRequest, folder: Path) -> Result:
+    """Twenty rounds of moves on a registry that is there."""
+    places: dict[str, Callable[[], str]] = {
+        "postgresql": lambda: request.getfixturevalue("postgres").database(),
+        "server": lambda: request.getfixturevalue("mlflow_server"),
+    }
+    kind = request.param
+    uri = places.get(kind, lambda: f"sqlite:///{folder}/{kind.replace(' ', '-')}.db")()
+    course = Course(folder, uri, by_mlflow=RACERS // 2 if kind == "sqlite with mlflow" else 0)
+    course.catalog().create()
+    for model in MODELS:
+        add_targets(course.catalog(), f"race-{model}")
+    return race(course, moves("race-"))
 
 
 def values(outcomes: list[Outcome]) -> list[object]:
     return [outcome.value for outcome in outcomes if outcome.code == 0]
 
 
-def test_a_registry_that_all_create_at_once_is_created(rounds: Rounds) -> None:
-    assert [outcome.message for outcome in rounds["create"] if outcome.code] == []
+def test_a_registry_that_all_create_at_once_is_created(first: Result) -> None:
+    (outcomes,) = first.named("create")
+
+    assert [outcome.message for outcome in outcomes if outcome.code] == []
 
 
-def test_the_same_content_becomes_one_version(rounds: Rounds) -> None:
-    found = values(rounds["same content"])
+def test_a_database_that_all_create_at_once_is_created(folder: Path, postgres: Postgres) -> None:
+    course = Course(folder, postgres.database(tables=False))
 
-    assert sorted(found) == [(1, False)] * (RACERS - 1) + [(1, True)]
+    ((_, created), (_, registered)) = race(course, ["create", "same_content"]).rounds
 
-
-def test_no_version_is_lost_and_no_number_is_given_twice(rounds: Rounds, catalog: Catalog) -> None:
-    found = values(rounds["own content"])
-
-    assert sorted(found) == [(number, True) for number in range(2, RACERS + 2)]
-    assert len(catalog.versions("digits", limit=100)) == RACERS + 1
+    assert [outcome.message for outcome in created + registered if outcome.code] == []
+    assert len({number for number, _ in values(registered)}) == 1
 
 
-@pytest.mark.parametrize("name", ["first holder", "second holder"])
-def test_of_all_who_expect_the_same_holder_one_wins_and_the_others_are_told(
-    rounds: Rounds, name: str
-) -> None:
-    won = [outcome for outcome in rounds[name] if outcome.code == 0 and outcome.value is not None]
-    lost = [outcome for outcome in rounds[name] if outcome.code == 4]
+def test_the_same_content_becomes_one_version(first: Result) -> None:
+    (outcomes,) = first.named("same_content")
 
-    # In the second round the holder itself may have drawn the lot of moving to where it is.
-    already = [outcome for outcome in rounds[name] if outcome.code == 0 and outcome.value is None]
-    assert len(won) == 1
-    assert len(won) + len(lost) + len(already) == RACERS
-    assert len(already) <= (name == "second holder")
-    assert all("digits@production" in outcome.message for outcome in lost)
+    assert sorted(values(outcomes)) == [(1, False)] * (RACERS - 1) + [(1, True)]
 
 
-def test_moving_to_the_holder_moves_nothing(rounds: Rounds) -> None:
-    assert values(rounds["holder again"]) == [None] * RACERS
+def test_no_version_is_lost_and_no_number_is_given_twice(first: Result) -> None:
+    (outcomes,) = first.named("own_content")
+
+    assert sorted(values(outcomes)) == [(number, True) for number in range(2, RACERS + 2)]
+    assert len(first.course.catalog().versions("digits", limit=100)) == RACERS + 1
 
 
-def test_moves_of_other_aliases_are_no_conflict(rounds: Rounds, catalog: Catalog) -> None:
-    assert len(values(rounds["other aliases"])) == RACERS
-    holders = catalog.holders("digits")
-    assert {f"canary-{racer}" for racer in range(RACERS)} < set(holders)
+def test_moves_of_other_aliases_are_no_conflict(first: Result) -> None:
+    (outcomes,) = first.named("other_alias digits")
+
+    assert len(values(outcomes)) == RACERS
+    assert first.course.catalog().holders("digits").items() >= {f"canary-{n}": 1 for n in range(8)}.items()
 
 
-def test_the_journal_and_mlflow_agree_in_the_end(rounds: Rounds, catalog: Catalog) -> None:
-    journal = catalog.journal("digits")
-    winners = [outcome.value for name in ("first holder", "second holder") for outcome in rounds[name]]
+def test_of_all_who_expect_the_same_holder_one_wins_and_the_others_are_told(result: Result) -> None:
+    for model in MODELS:
+        for outcomes, won in zip(
+            result.named(f"move race-{model}"), result.winners(f"move race-{model}"), strict=True
+        ):
+            lost = [outcome.message for outcome in outcomes if outcome.code == 4]
+            assert (len(won), len(lost)) == (1, RACERS - 1), outcomes
+            assert all(f"race-{model}@production" in message for message in lost)
 
-    assert [event.number for event in journal.moves("production")] == sorted(filter(None, winners))
-    assert catalog.differences("digits") == ()
+
+def test_an_alias_that_came_back_is_not_where_it_was(result: Result) -> None:
+    # Those who wait for the alias to come may move it after those who saw it there, and so on; but each
+    # winner started from where the one before it ended, and nobody else was told that they moved it.
+    for model in MODELS:
+        journal = result.course.catalog().journal(f"race-{model}")
+        valid = journal.moves("production")
+        before = [None, *(event.to_version for event in valid)]
+        won = [
+            number
+            for method in ("move", "swing")
+            for numbers in result.winners(f"{method} race-{model}")
+            for number in numbers
+        ]
+
+        assert [event.from_version for event in valid] == before[:-1]
+        assert sorted(won) == [event.number for event in valid]
+        assert len(journal.events) > len(valid)  # some were written, and did not count
+
+
+def test_the_journal_and_mlflow_agree_in_the_end(result: Result) -> None:
+    for model in MODELS:
+        assert result.course.catalog().differences(f"race-{model}") == ()
+
+
+def test_moving_to_the_holder_moves_nothing(first: Result) -> None:
+    (outcomes,) = first.named("stay digits")
+
+    assert len([outcome for outcome in outcomes if outcome.value is not None]) <= 1
+    assert all(outcome.code in {0, 4} for outcome in outcomes)
 
 
 def test_promotions_from_the_command_line_have_one_winner_and_no_traceback(project: Project) -> None:
-    racers = 2  # each imports MLflow for itself
+    racers = 4
     project.catalog.move("digits", "production", 1, kind="promote", actor="ada")
     processes = [
         subprocess.Popen(

@@ -53,11 +53,23 @@ def parse_address(uri: str, folder: Path) -> Address:
             raise UsageError(f"The registry {shown!r} names no host.")
         return Address("server", uri.rstrip("/"), None, shown)
     if driver in _DATABASES:
-        return Address("database", uri, None, shown)
+        return Address("database", _with_driver(scheme, rest), None, shown)
     raise UsageError(
         f"The registry {shown!r} is of no kind that is known.",
         hint="Use sqlite:///FILE, https://SERVER or postgresql://...; a folder cannot be a registry.",
     )
+
+
+def _with_driver(scheme: str, rest: str) -> str:
+    """Name the PostgreSQL driver that is installed, where SQLAlchemy would only look for its older one."""
+    if scheme.lower() != "postgresql" or find_spec("psycopg2"):
+        return f"{scheme}:{rest}"
+    if not find_spec("psycopg"):
+        raise UsageError(
+            "A registry in PostgreSQL needs its driver, and none is installed.",
+            hint="Install it with: pip install 'mlx-platform[services]'",
+        )
+    return f"postgresql+psycopg:{rest}"
 
 
 def _without_password(uri: str) -> str:

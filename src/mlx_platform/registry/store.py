@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError, UnavailableError
-from mlx_platform.core.files import file_lock
 from mlx_platform.core.text import printable
 from mlx_platform.registry.address import Address
 from mlx_platform.registry.door import prepare_environment, probe, quiet
+from mlx_platform.registry.first_use import first_use
 from mlx_platform.registry.refusals import again, translate
 from mlx_platform.registry.store_read import PAGE, StoreReader
 
 EXPERIMENT = "mlx"
-_FIRST_USE_SECONDS = 300.0  # a migration on a slow disk; the lock dies with its holder
 _MODEL_ID = re.compile(r"m-[0-9a-f]{32}")
 _ABSENT = re.compile(r"\(404\)|NoSuchKey|No such file|not found", re.IGNORECASE)
 _METRIC_FORBIDDEN = re.compile(r"[^A-Za-z0-9_./ -]")
@@ -214,24 +213,14 @@ class Store(StoreReader):
                 warnings.simplefilter("ignore")
                 from mlflow import MlflowClient
 
-            with self._first_use(), self._door("open the registry"):
+            with self._door("open the registry"), first_use(self._address):
                 client = MlflowClient(tracking_uri=self._address.uri, registry_uri=self._address.uri)
-                if self._address.database:
-                    # Opening both of MLflow's stores now migrates a new file while nobody else does.
+                if self._address.kind != "server":
+                    # Opening both of MLflow's stores now migrates a new database while nobody else does.
                     client.search_experiments(max_results=1)
                     client.search_registered_models(max_results=1)
             self._connected = client
         return self._connected
-
-    @contextmanager
-    def _first_use(self) -> Iterator[None]:
-        database = self._address.database
-        if database is None:
-            yield
-            return
-        lock = database.with_name(f".{database.name}.init.lock")
-        with file_lock(lock, timeout=_FIRST_USE_SECONDS, purpose="creating the registry"):
-            yield
 
     def _experiment(self) -> str:
         """The experiment that holds runs and bytes, with its bytes where the settings say."""
