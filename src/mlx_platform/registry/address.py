@@ -1,6 +1,7 @@
 """Where the registry is: the configured URI, understood once."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
