@@ -6,6 +6,8 @@ import pytest
 from projects import Project
 
 from mlx_platform.core.errors import ConflictError, NotFoundError
+from mlx_platform.core.settings import load_settings
+from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.journal import Journal
 from mlx_platform.registry.removal import DELETING, uses_of
 from mlx_platform.registry.version import QUARANTINED, Lineage, model_id_of
@@ -244,3 +246,25 @@ def test_what_holds_an_alias_is_not_archived_not_even_at_the_same_time(
         project.catalog.removal.archive(version, actor="ada", reason="")
 
     assert not project.anew().resolve("digits@production").archived
+
+
+def test_a_server_deletes_the_bytes_as_well(mlflow_server: str, project: Project, tmp_path: Path) -> None:
+    overrides = {"registry.uri": mlflow_server, "registry.timeout": 30}
+    catalog = Catalog(load_settings(start=project.folder, environment={}, overrides=overrides))
+    version, _ = catalog.register("deletions", project.package(1), Lineage())
+    catalog.register("deletions", project.package(2), Lineage())
+    store = catalog._backend.store
+    _, place = store.logged_model(model_id_of(version.source))
+    store.download(f"{place}/model.onnx", tmp_path, 1 << 20)
+    catalog.removal.archive(version, actor="ada", reason="")
+
+    catalog.removal.delete(catalog.resolve("deletions/1"), actor="ada", reason="leaked data")
+
+    (tmp_path / "model.onnx").unlink()
+    with pytest.raises(NotFoundError):
+        store.download(f"{place}/model.onnx", tmp_path, 1 << 20)
+    with pytest.raises(NotFoundError):
+        store.logged_model(model_id_of(version.source))
+    with pytest.raises(NotFoundError, match="deletions/1 was deleted by ada"):
+        catalog.resolve(version.label)
+    assert catalog.register("deletions", project.package(1), Lineage())[0].number == 3
