@@ -11,7 +11,7 @@ import pytest
 from peers import Talk, answer, peer
 from projects import Project, evidence_of
 
-from mlx_platform.core.errors import IntegrityError
+from mlx_platform.core.errors import IntegrityError, UnavailableError
 from mlx_platform.core.settings import load_settings
 from mlx_platform.registry.address import parse_address
 from mlx_platform.registry.catalog import Catalog
@@ -33,11 +33,12 @@ class OldServer:
         self.files: dict[str, bytes] = {}
 
     def talk(self, connection: Any, head: str, body: bytes) -> None:
+        connection.sendall(self.answer(head, body))
+
+    def answer(self, head: str, body: bytes) -> bytes:
         method, target, _ = head.split(maxsplit=2)
         parts = urlsplit(target)
-        connection.sendall(self._answer(method, unquote(parts.path), parse_qs(parts.query), body))
-
-    def _answer(self, method: str, path: str, query: dict[str, list[str]], body: bytes) -> bytes:
+        path, query = unquote(parts.path), parse_qs(parts.query)
         if (stored := path.removeprefix("/api/2.0/mlflow-artifacts/artifacts/")) != path:
             return self._file(method, stored, body)
         noun = path.removeprefix("/api/2.0/mlflow/").replace("/", "_").replace("-", "_")
@@ -166,6 +167,32 @@ def test_a_server_of_mlflow_2_keeps_the_package_with_its_run(project: Project) -
             del old.files[path]
         with pytest.raises(IntegrityError, match="missing in the store"):
             catalog.fetch(second)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_version_whose_answer_was_lost_is_found_and_keeps_its_bytes(project: Project, made: bool) -> None:
+    old, lost = OldServer(), []
+
+    def talk(connection: Any, head: str, body: bytes) -> bool:
+        if "/model-versions/create" in head and not lost:
+            lost.append(head)
+            if made:
+                old.answer(head, body)
+            return False
+        connection.sendall(old.answer(head, body))
+        return True
+
+    with peer(talk) as server:
+        settings = {"registry.uri": server.uri, "cache.dir": str(project.folder / "cache")}
+        catalog = Catalog(load_settings(start=project.folder, environment={}, overrides=settings))
+        if not made:
+            with pytest.raises(UnavailableError):
+                catalog.register("digits", project.package(1), Lineage())
+        version, created = catalog.register("digits", project.package(1), Lineage())
+
+        assert (version.number, created) == (1, True)
+        assert [found.number for found in catalog.versions("digits")] == [1]
+        assert catalog.fetch(version).digest == version.digest
 
 
 # Answers of no registry

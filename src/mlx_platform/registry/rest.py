@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from mlx_platform.core.errors import NotFoundError
+from mlx_platform.core.errors import ConflictError, NotFoundError, UnavailableError, UsageError
 from mlx_platform.registry.address import Address
 from mlx_platform.registry.rest_calls import Api
 from mlx_platform.registry.rest_files import Files
@@ -20,6 +20,7 @@ from mlx_platform.registry.rest_models import Models
 from mlx_platform.registry.rest_runs import EXPERIMENT, Place, Runs
 from mlx_platform.registry.runs import RunRecord
 
+_RECENT = 100  # versions among which one is looked for that may just have been made
 _IN_RUN = "model"  # the folder of a package among the files of its run
 
 
@@ -79,13 +80,11 @@ class RestStore(Models):
                 self._runs.finish_model(model)
             self._runs.log(run.id, params=params, metrics=metrics, model=model)
             self.ensure_model(name, tags={}, description="")
-            source = f"models:/{model}" if model else place
-            number = self.create_version(
-                name, source, tags=tags, description=description, run=run.id, model=model
-            )
         except BaseException:
             self._runs.discard(run.id, model)
             raise
+        source = f"models:/{model}" if model else place
+        number = self._create(name, source, tags=tags, description=description, run=run.id, model=model)
         if model:
             self._runs.link(run.id, model, name, number)
         self._runs.finish(run.id)
@@ -138,6 +137,21 @@ class RestStore(Models):
         self.erase(model)
         if run:
             self._runs.discard(run, "")
+
+    def _create(
+        self, name: str, source: str, *, tags: Mapping[str, str], description: str, run: str, model: str
+    ) -> int:
+        try:
+            return self.create_version(name, source, tags=tags, description=description, run=run, model=model)
+        except (ConflictError, NotFoundError, UsageError):
+            self._runs.discard(run, model)
+            raise
+        except UnavailableError:
+            # The version may have been made, or be made in a while, so its bytes stay in any case.
+            made = [row.number for row in self.rows(name, limit=_RECENT) if row.source == source]
+            if not made:
+                raise
+            return made[0]
 
     def _experiment(self) -> Place:
         found = self._runs.experiment(EXPERIMENT)
