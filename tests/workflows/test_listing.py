@@ -1,7 +1,7 @@
 import pytest
 from projects import Project, evidence_of
 
-from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.report import Table
 from mlx_platform.registry.version import ARCHIVED, Lineage
 from mlx_platform.workflows.listing import list_versions
@@ -53,6 +53,21 @@ def test_a_model_that_is_not_there_names_the_closest(project: Project) -> None:
         list_versions(project.context, "digit")
 
     assert "'digits'" in caught.value.hint
+
+
+def test_a_broken_journal_hides_no_version_unless_it_is_asked_who_holds_an_alias(project: Project) -> None:
+    project.catalog.move("digits", "production", 1, kind="promote", actor="ada")
+    project.catalog._backend.store.set_tags("mlx.journal.digits", 1, {"mlx.event": "x"})
+
+    result = list_versions(project.context, "digits")
+
+    assert [version["version"] for version in result.data["versions"]] == [3, 2, 1]
+    assert result.exit_code == 0
+    assert any("journal of digits is broken" in warning for warning in result.warnings)
+    assert list_versions(project.context, alias="production").exit_code == 10
+    for asked in ({"alias": "production"}, {"where": "alias = production"}):
+        with pytest.raises(IntegrityError):
+            list_versions(project.context, "digits", **asked)
 
 
 def test_a_broken_journal_hides_no_model(project: Project) -> None:
