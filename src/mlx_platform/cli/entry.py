@@ -26,6 +26,10 @@ def run() -> None:
     """Run the command line and end the process with its exit code."""
     try:
         interrupts = Interrupts()
+        if "_MLX_COMPLETE" in os.environ:
+            from mlx_platform.cli.completion import respond
+
+            respond()
         from mlx_platform.cli.main import main
 
         code = main(interrupted=lambda: interrupts.seen)

@@ -16,6 +16,7 @@ from mlx_platform.core.errors import INTERRUPTED, CancelledError, MlxError, Usag
 from mlx_platform.core.version import VERSION
 
 _BROKEN_PIPE = 141
+_COMPLETION = ("--install-completion", "--show-completion")
 
 
 def create_app(only: str | None = None) -> Application:
@@ -29,6 +30,7 @@ def create_app(only: str | None = None) -> Application:
         name="mlx",
         help="Takes a model from a training script to production traffic, and keeps it honest there.",
         rich_markup_mode=None,
+        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
@@ -66,6 +68,16 @@ def _global_options(
             callback=lambda wanted: _print_version(wanted=wanted),
         ),
     ] = False,
+    install_completion: Annotated[
+        bool,
+        typer.Option(
+            "--install-completion", help="Let the Tab key complete mlx in this shell, or in the one named."
+        ),
+    ] = False,
+    show_completion: Annotated[
+        bool,
+        typer.Option("--show-completion", help="Print the completion script of this or the named shell."),
+    ] = False,
 ) -> None:
     """Options of `mlx` itself; the version is printed before any command is looked for."""
 
@@ -79,6 +91,8 @@ def main(argv: Sequence[str] | None = None, *, interrupted: Callable[[], bool] =
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     try:
+        if arguments[0] in _COMPLETION and len(arguments) < 3:
+            return _completion(arguments[0], arguments[-1] if len(arguments) == 2 else "")
         app = create_app(only=arguments[0])
         if len(arguments) == 1 and app.only and app.registered_groups:
             arguments.append("--help")
@@ -98,6 +112,22 @@ def main(argv: Sequence[str] | None = None, *, interrupted: Callable[[], bool] =
     if code == INTERRUPTED:
         return _fail(CancelledError("Interrupted."), arguments)
     return int(code or 0)
+
+
+def _completion(wish: str, shell: str) -> int:
+    from mlx_platform.cli.shells import current_shell, install, script
+
+    shell = shell or current_shell(os.environ)
+    if wish == "--show-completion":
+        print_line(script(shell).rstrip("\n"))
+        return 0
+    written = install(shell, os.environ)
+    for path in written:
+        print_line(f"Wrote {path}.")
+    print_line(
+        f"Completion for {shell} works from the next shell on." if written else "It was there already."
+    )
+    return 0
 
 
 def _ours(error: Exception, arguments: Sequence[str]) -> MlxError:

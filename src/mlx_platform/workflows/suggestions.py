@@ -1,0 +1,119 @@
+"""What a registry has to offer to somebody who is typing: models, aliases, versions, labels.
+
+Nothing here is checked against the journal: it is a proposal, and whoever takes it is told the truth by the
+command itself. It must be quick, so only the newest versions are offered.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mlx_platform.core.settings import Settings
+from mlx_platform.core.text import plural
+from mlx_platform.registry.address import parse_address
+from mlx_platform.registry.backend import Backend
+from mlx_platform.registry.ref import is_alias, is_name
+from mlx_platform.registry.version import ARCHIVED, DIGEST, PROMPT, QUARANTINED, version_of
+
+if TYPE_CHECKING:
+    from mlx_platform.registry.reader import Reader
+    from mlx_platform.registry.version import Version
+
+MOST = 50  # proposals of a kind
+_PATIENCE = 0.2  # seconds for a registry that is busy or silent
+_KEYS = (ARCHIVED, DIGEST, PROMPT, QUARANTINED)
+
+Proposal = tuple[str, str]
+"""A word, and what it means."""
+
+
+class Suggestions:
+    """Proposals from one registry.
+
+    Raises:
+        MlxError: from every method, when the registry cannot be read.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = replace(settings, registry=replace(settings.registry, timeout=_PATIENCE))
+
+    @property
+    def quick(self) -> bool:
+        """Whether the registry can be asked at all: a database would need MLflow, which takes seconds."""
+        return self._kind != "database"
+
+    @property
+    def remote(self) -> bool:
+        return self._kind == "server"
+
+    @cached_property
+    def _kind(self) -> str:
+        return parse_address(self._settings.registry.uri, self._settings.folder).kind
+
+    @cached_property
+    def _reader(self) -> "Reader":
+        return Backend(self._settings).reader
+
+    def models(self, start: str = "") -> list[Proposal]:
+        """Models whose names begin so."""
+        names = [name for name in self._reader.names() if is_name(name) and name.startswith(start)]
+        # Counting costs a question for each; a server may be far away.
+        if self.remote or len(names) > MOST:
+            return [(name, "") for name in names[:MOST]]
+        return [(name, plural(self._reader.count(name), "version")) for name in names]
+
+    def aliases(self, name: str) -> list[Proposal]:
+        """The aliases of a model, with the version that holds each."""
+        return [(alias, f"version {number}") for alias, number in sorted(self._holders(name).items())]
+
+    def numbers(self, name: str) -> list[Proposal]:
+        """The newest versions of a model by number."""
+        return [(str(version.number), _meaning(version)) for version in self._versions(name)]
+
+    def labels(self, name: str) -> list[Proposal]:
+        """The newest versions of a model by label."""
+        return [
+            (version.label, f"version {version.number}, {version.state}") for version in self._versions(name)
+        ]
+
+    def targets(self, name: str) -> list[Proposal]:
+        """The aliases that something can be promoted to: those configured, and those in use."""
+        held = self._holders(name) if name else {}
+        configured = self._settings.promotion
+        return [
+            (alias, f"now version {held[alias]}" if alias in held else "held by no version")
+            for alias in dict.fromkeys((*configured, *sorted(held)))
+            if is_alias(alias)
+        ]
+
+    def gates(self, alias: str) -> list[Proposal]:
+        """What `--override` takes for this alias."""
+        policy = self._settings.promotion.get(alias)
+        needs: Iterable[str] = policy.needs if policy else ()
+        return [
+            *((kind, "evidence that the alias needs") for kind in needs),
+            ("all", "every gate that speaks of missing evidence"),
+            ("quarantine", "a version that was rolled back"),
+            ("self-check", "a package that does not load"),
+        ]
+
+    def sinks(self) -> list[Proposal]:
+        """The configured receivers of events."""
+        return [(sink.name, sink.kind) for sink in self._settings.events.sinks]
+
+    def _holders(self, name: str) -> dict[str, int]:
+        if not is_name(name):
+            return {}
+        return {alias: number for alias, number in self._reader.aliases(name).items() if is_alias(alias)}
+
+    def _versions(self, name: str) -> "list[Version]":
+        if not is_name(name):
+            return []
+        holders = self._holders(name)
+        rows = self._reader.rows(name, limit=MOST, keys=_KEYS)
+        return [version for row in rows if (version := version_of(row, holders))]
+
+
+def _meaning(version: "Version") -> str:
+    return f"{version.state}, {version.created:%Y-%m-%d}"
