@@ -200,7 +200,7 @@ class Journal:
         )
 
     def rolled_back(self, alias: str) -> dict[int, Event]:
-        """The versions that a rollback took the alias from and that did not get it back since, with the move."""
+        """The versions that a rollback took the alias from and that did not get it back, with the move."""
         found: dict[int, Event] = {}
         for event in self.moves(alias):
             if event.kind == "rollback" and event.from_version is not None:

@@ -106,6 +106,8 @@ class Ledger:
             holder = last.to_version if last else self._unseen(name, alias, kind)
             here = holder == target
             if attempt and last != seen and not (here and isinstance(expect, Anything)):
+                # The winner may have died before MLflow's alias followed, and this row has no anchor yet.
+                self._settle(name, alias, journal)
                 raise _moved(name, alias, last)
             if not isinstance(expect, Anything) and expect != holder:
                 raise unexpected(name, alias, holder, expect)
@@ -129,9 +131,8 @@ class Ledger:
                 id=uuid.uuid4().hex,
             )
             written, journal = self._append(event, first=not journal.events)
-            # The loser does it as well: the winner may have died before.
-            self._settle(name, alias, journal)
             if written.valid:
+                self._settle(name, alias, journal)
                 return written
         raise ConflictError(f"The aliases of {name} move too often right now.", hint="Try again in a moment.")
 
