@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from mlx_platform.evaluation.metrics import Classified, Predicted
+from mlx_platform.evaluation.scored import Classified, Predicted
 
 Make = Callable[..., Classified]
 

@@ -6,7 +6,7 @@ import pytest
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.evaluation.compare import Margin, better, compare, no_worse, rows_needed
-from mlx_platform.evaluation.metrics import Classified, Predicted
+from mlx_platform.evaluation.scored import Classified, Predicted
 
 
 def _pair(rows, won, lost, *, right=0.8):

@@ -9,7 +9,7 @@ from mlx_platform.evaluation.compare import compare
 from mlx_platform.evaluation.gates import Defaults, parse_expression, parse_gates
 from mlx_platform.evaluation.judge import judge, number, pair_measurements, shown, signed
 from mlx_platform.evaluation.measure import measure_scored
-from mlx_platform.evaluation.metrics import Classified
+from mlx_platform.evaluation.scored import Classified
 
 
 def _answers(rows, right, *, classes=2):

@@ -7,7 +7,8 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.statistics import wilson
 from mlx_platform.core.tensors import text_column
 from mlx_platform.evaluation.measure import measure, measure_scored
-from mlx_platform.evaluation.metrics import METRICS, Classified, Predicted, metrics_of
+from mlx_platform.evaluation.metrics import METRICS, metrics_of
+from mlx_platform.evaluation.scored import Classified, Predicted
 
 
 def test_every_metric_of_the_task_is_measured_inside_its_interval(classified, predicted):

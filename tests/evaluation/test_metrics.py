@@ -5,7 +5,8 @@ import pytest
 from sklearn import metrics as sklearn_metrics
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.evaluation.metrics import METRICS, Classified, Predicted, confusion, metric_of, metrics_of
+from mlx_platform.evaluation.metrics import METRICS, confusion, metric_of, metrics_of
+from mlx_platform.evaluation.scored import Classified, Predicted
 
 SKLEARN = {
     "accuracy": sklearn_metrics.accuracy_score,

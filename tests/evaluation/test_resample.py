@@ -2,14 +2,15 @@ import numpy as np
 import pytest
 
 from mlx_platform.evaluation import resample as module
-from mlx_platform.evaluation.metrics import METRICS, Predicted
-from mlx_platform.evaluation.resample import Blocks, make_blocks, resample
+from mlx_platform.evaluation.metrics import METRICS
+from mlx_platform.evaluation.resample import Blocks, draw, make_blocks
+from mlx_platform.evaluation.scored import Predicted
 
 
 def _resampled(name, scored, seed=0, width=1):
     metric = METRICS[name]
-    parts = metric.parts(scored, make_blocks(scored.rows, width=width, seed=seed))
-    return resample({name: parts}, seed=seed)[name].apply(metric.value)
+    blocks = make_blocks(scored.rows, width=width, seed=seed)
+    return draw(blocks.count, seed=seed).apply(metric.parts(scored, blocks), [metric.value])[0]
 
 
 def test_blocks_add_up_rows_and_count_codes():
@@ -55,17 +56,12 @@ def test_blocks_of_rows_have_the_spread_of_single_rows(monkeypatch, predicted):
     assert by_block == pytest.approx(by_row, rel=0.15)
 
 
-def test_the_same_seed_draws_the_same_resamples_for_every_entry(classified):
-    scored = classified()
-    metric = METRICS["accuracy"]
-    parts = metric.parts(scored, make_blocks(scored.rows, width=12, seed=3))
+def test_the_same_seed_draws_the_same_resamples():
+    draws = draw(400, seed=3)
 
-    sums = resample({"a": parts, "b": parts}, seed=3)
-
-    assert np.array_equal(sums["a"].draws, sums["b"].draws)
-    assert np.array_equal(sums["a"].draws, resample({"c": parts}, seed=3)["c"].draws)
-    assert not np.array_equal(sums["a"].draws, resample({"c": parts}, seed=4)["c"].draws)
-    assert resample({}, seed=0) == {}
+    assert np.array_equal(draws.counts, draw(400, seed=3).counts)
+    assert not np.array_equal(draws.counts, draw(400, seed=4).counts)
+    assert (draws.counts.sum(axis=1) == 400).all()
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say():

@@ -16,9 +16,10 @@ import numpy as np
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.statistics import Interval, mcnemar_exact, tango_interval, tango_z
 from mlx_platform.core.verdict import Verdict
-from mlx_platform.evaluation.measure import block_sums, can_measure
-from mlx_platform.evaluation.metrics import Classified, Metric, Scored, metric_of, metrics_of
-from mlx_platform.evaluation.resample import Resampled, Sums, resample
+from mlx_platform.evaluation.measure import resample_metrics, wanted_metrics
+from mlx_platform.evaluation.metrics import Metric
+from mlx_platform.evaluation.resample import Resampled
+from mlx_platform.evaluation.scored import Classified, Scored
 
 _NORMAL = NormalDist()
 _POWER = 0.8
@@ -116,7 +117,7 @@ def compare(
     candidate: Scored,
     baseline: Scored,
     *,
-    metrics: Sequence[str] | None = None,
+    metrics: Sequence[str | Metric] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     identical: bool = False,
@@ -128,12 +129,11 @@ def compare(
     """
     if type(candidate) is not type(baseline) or not np.array_equal(candidate.truth, baseline.truth):
         raise UsageError("Only two models of one task that answer the same rows can be compared.")
-    task = "classification" if isinstance(candidate, Classified) else "regression"
-    wanted = metrics_of(task) if metrics is None else tuple(metric_of(name, task) for name in metrics)
-    sums = [resample(block_sums(scored, wanted, seed), seed=seed) for scored in (candidate, baseline)]
+    wanted = wanted_metrics(candidate, metrics)
+    sides = [resample_metrics(scored, wanted, seed=seed) for scored in (candidate, baseline)]
     flips = _flips(candidate, baseline)
     differences = {
-        metric.name: _difference(metric, candidate, baseline, (sums[0], sums[1]), flips, confidence)
+        metric.name: _difference(metric, candidate, baseline, (sides[0], sides[1]), flips, confidence)
         for metric in wanted
     }
     return Comparison(candidate.rows, flips, differences, confidence, identical)
@@ -156,19 +156,15 @@ def _difference(
     metric: Metric,
     candidate: Scored,
     baseline: Scored,
-    sums: tuple[dict[Any, Sums], dict[Any, Sums]],
+    resampled: tuple[dict[str, Resampled], dict[str, Resampled]],
     flips: Flips | None,
     confidence: float,
 ) -> Difference:
     values = metric.of(candidate), metric.of(baseline)
     interval = Interval(math.nan, math.nan)
     pair = None
-    measurable = can_measure(metric, candidate) and can_measure(metric, baseline)
-    if metric.parts is not None and measurable and candidate.rows > 1:
-        pair = (
-            sums[0][metric.parts].apply(metric.value),
-            sums[1][metric.parts].apply(metric.value),
-        )
+    if all(metric.name in side for side in resampled):
+        pair = resampled[0][metric.name], resampled[1][metric.name]
         interval = pair[0].combine(pair[1], np.subtract).interval(confidence)
     if metric.kind == "rate" and flips:
         interval = tango_interval(flips.won, flips.lost, flips.rows, confidence)

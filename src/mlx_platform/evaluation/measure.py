@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from mlx_platform.core.statistics import Interval, wilson
 from mlx_platform.core.tensors import Array, Columns
-from mlx_platform.evaluation.metrics import Classified, Metric, Parts, Scored, metric_of, metrics_of
-from mlx_platform.evaluation.resample import Floats, Sums, make_blocks, resample
+from mlx_platform.evaluation.metrics import Metric, Parts, metric_of, metrics_of
+from mlx_platform.evaluation.resample import Resampled, draw, make_blocks
+from mlx_platform.evaluation.scored import Classified, Scored
 from mlx_platform.evaluation.truth import score
 
 
@@ -34,7 +35,7 @@ def measure(
     answers: Columns,
     *,
     labels: Sequence[str] = (),
-    metrics: Sequence[str] | None = None,
+    metrics: Sequence[str | Metric] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     column: str = "label",
@@ -45,7 +46,7 @@ def measure(
 
 
 def measure_scored(
-    scored: Scored, *, metrics: Sequence[str] | None = None, confidence: float = 0.95, seed: int = 0
+    scored: Scored, *, metrics: Sequence[str | Metric] | None = None, confidence: float = 0.95, seed: int = 0
 ) -> dict[str, Measurement]:
     """Measure by name; all metrics of the task when none is named.
 
@@ -55,18 +56,44 @@ def measure_scored(
     Raises:
         UsageError: a metric is unknown, or the task does not have it.
     """
-    task = "classification" if isinstance(scored, Classified) else "regression"
-    wanted = metrics_of(task) if metrics is None else tuple(metric_of(name, task) for name in metrics)
-    sums = resample(block_sums(scored, [m for m in wanted if m.kind != "rate"], seed), seed=seed)
-    return {metric.name: _measurement(metric, scored, sums, confidence) for metric in wanted}
+    wanted = wanted_metrics(scored, metrics)
+    resampled = resample_metrics(scored, [metric for metric in wanted if metric.kind != "rate"], seed=seed)
+    return {
+        metric.name: _measurement(metric, scored, resampled.get(metric.name), confidence) for metric in wanted
+    }
 
 
-def block_sums(scored: Scored, metrics: Sequence[Metric], seed: int) -> dict[Parts, Floats]:
-    """The sums that the metrics are made of, once for all metrics that share them."""
+def wanted_metrics(scored: Scored, metrics: Sequence[str | Metric] | None) -> tuple[Metric, ...]:
+    """Metrics by name or as they are; all of the task when None.
+
+    Raises:
+        UsageError: a metric is unknown, or the task does not have it.
+    """
+    if metrics is None:
+        return metrics_of(scored.task)
+    return tuple(metric_of(one, scored.task) if isinstance(one, str) else one for one in metrics)
+
+
+def resample_metrics(scored: Scored, metrics: Sequence[Metric], *, seed: int) -> dict[str, Resampled]:
+    """Metrics by name with the values they take on resamples; those that cannot be resampled are left out.
+
+    Rows are drawn, or whole groups where rows belong to some. Two sets of answers to the same rows get the
+    same resamples from the same metrics and seed, so `Resampled.combine` makes paired differences of them.
+    """
     width = 3 * scored.classes if isinstance(scored, Classified) else 1
-    blocks = make_blocks(scored.rows, width=width, seed=seed)
-    parts = {metric.parts for metric in metrics if metric.parts is not None and can_measure(metric, scored)}
-    return {part: part(scored, blocks) for part in parts}
+    blocks = make_blocks(scored.rows, width=width, seed=seed, groups=scored.groups, weights=scored.weights)
+    sharing: dict[Parts, list[Metric]] = {}
+    for metric in metrics:
+        if metric.parts is not None and can_measure(metric, scored):
+            sharing.setdefault(metric.parts, []).append(metric)
+    if blocks.count < 2 or not sharing:
+        return {}
+    draws = draw(blocks.count, seed=seed)
+    found: dict[str, Resampled] = {}
+    for parts, family in sharing.items():
+        resampled = draws.apply(parts(scored, blocks), [metric.value for metric in family])
+        found |= {metric.name: one for metric, one in zip(family, resampled, strict=True)}
+    return found
 
 
 def can_measure(metric: Metric, scored: Scored) -> bool:
@@ -76,7 +103,9 @@ def can_measure(metric: Metric, scored: Scored) -> bool:
     )
 
 
-def _measurement(metric: Metric, scored: Scored, sums: dict[Parts, Sums], confidence: float) -> Measurement:
+def _measurement(
+    metric: Metric, scored: Scored, resampled: Resampled | None, confidence: float
+) -> Measurement:
     value = metric.of(scored)
     interval = Interval(math.nan, math.nan)
     reason = "" if math.isfinite(value) else metric.undefined
@@ -84,8 +113,8 @@ def _measurement(metric: Metric, scored: Scored, sums: dict[Parts, Sums], confid
         value = math.nan
     elif metric.kind == "rate":
         interval = wilson(value * scored.rows, scored.rows, confidence)
-    elif metric.parts is not None and scored.rows > 1:
-        interval = sums[metric.parts].apply(metric.value).interval(confidence)
+    elif resampled is not None:
+        interval = resampled.interval(confidence)
     return Measurement(
         name=metric.name,
         value=value,

@@ -14,39 +14,13 @@ import numpy.typing as npt
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array
 from mlx_platform.core.text import did_you_mean, printable
-from mlx_platform.evaluation.resample import Blocks, Codes, Floats
+from mlx_platform.evaluation.resample import Blocks, Floats
+from mlx_platform.evaluation.scored import Classified, Predicted, Scored
 
 Kind = Literal["rate", "score", "loss"]
 _ECE_BINS = 15
 
 
-@dataclass(frozen=True, slots=True)
-class Classified:
-    """Truth and answers as class codes below `classes` [rows]; probabilities [rows, classes] if any."""
-
-    truth: Codes
-    answer: Codes
-    probabilities: Floats | None
-    classes: int
-
-    @property
-    def rows(self) -> int:
-        return len(self.truth)
-
-
-@dataclass(frozen=True, slots=True)
-class Predicted:
-    """True and predicted numbers [rows]."""
-
-    truth: Floats
-    answer: Floats
-
-    @property
-    def rows(self) -> int:
-        return len(self.truth)
-
-
-Scored = Classified | Predicted
 Parts = Callable[[Any, Blocks], Floats]
 
 
@@ -83,7 +57,7 @@ class Metric:
             return float("nan")
         if self.parts is None:
             return float(self.value(scored))
-        everything = Blocks(np.zeros(scored.rows, np.int64), 1)
+        everything = Blocks(np.zeros(scored.rows, np.int64), 1, scored.weights)
         return float(self.value(self.parts(scored, everything))[0])
 
 

@@ -5,9 +5,9 @@ the bootstrap draws blocks: one block per row while there are few rows, random b
 that. Drawing random blocks estimates the same variance and skewness as drawing rows.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,43 +27,55 @@ _JACKKNIFE_GROUPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Which block each row belongs to: `index` [rows], `count` blocks."""
+    """Which block each row belongs to: `index` [rows], `count` blocks; `weights` [rows], None for ones."""
 
     index: Codes
     count: int
+    weights: Floats | None = None
 
     def sums(self, *columns: npt.NDArray[np.generic]) -> Floats:
-        """Add up columns [rows] within the blocks: [blocks, columns]."""
-        totals = [np.bincount(self.index, column.astype(np.float64), self.count) for column in columns]
+        """Add up columns [rows] within the blocks, each row by its weight: [blocks, columns]."""
+        totals = [np.bincount(self.index, self._weighted(column), self.count) for column in columns]
         return np.stack(totals, axis=1)
 
-    def counts(self, codes: Codes, width: int, *weights: npt.NDArray[np.generic]) -> Floats:
-        """Count codes 0..width-1 [rows] within the blocks, or add up each of the weights by code.
+    def counts(self, codes: Codes, width: int, *columns: npt.NDArray[np.generic]) -> Floats:
+        """Count codes 0..width-1 [rows] within the blocks by their weights, or add up each column by code.
 
         Returns:
-            [blocks, width], or [blocks, width * len(weights)] with the weights one after the other.
+            [blocks, width], or [blocks, width * len(columns)] with the columns one after the other.
         """
         cells = self.index * width + codes
         size = self.count * width
-        if not weights:
-            return np.bincount(cells, minlength=size).reshape(self.count, width).astype(np.float64)
-        parts = [np.bincount(cells, weight.astype(np.float64), size) for weight in weights]
+        weighted: list[Floats | None] = [self._weighted(column) for column in columns]
+        weighted = weighted or [self.weights]
+        parts = [np.bincount(cells, weight, size).astype(np.float64, copy=False) for weight in weighted]
         return np.concatenate([part.reshape(self.count, width) for part in parts], axis=1)
 
+    def _weighted(self, column: npt.NDArray[np.generic]) -> Floats:
+        values = column.astype(np.float64, copy=False)
+        return values if self.weights is None else values * self.weights
 
-def make_blocks(rows: int, *, width: int, seed: int) -> Blocks:
-    """A block per row while they are few, else random blocks of nearly equal size.
+
+def make_blocks(
+    rows: int, *, width: int, seed: int, groups: Codes | None = None, weights: Floats | None = None
+) -> Blocks:
+    """A block per row, or per group of rows, while they are few; else random blocks of nearly equal size.
 
     Args:
         rows: how many rows.
         width: how many sums a block will carry; the more, the fewer blocks.
         seed: of the random assignment.
+        groups: rows that belong together [rows]; they stay in one block.
+        weights: what each row counts [rows].
     """
     count = min(max(_MAX_CELLS // width, MIN_BLOCKS), MAX_BLOCKS)
-    if rows <= count:
-        return Blocks(np.arange(rows), rows)
+    units = None if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+    total = rows if units is None else int(units.max(initial=-1)) + 1
+    if total <= count:
+        return Blocks(np.arange(rows) if units is None else units, total, weights)
     # At random, because rows often come sorted by class or time.
-    return Blocks(np.random.default_rng(seed).permutation(rows) % count, count)
+    places = np.random.default_rng(seed).permutation(total) % count
+    return Blocks(places if units is None else places[units], count, weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,50 +106,38 @@ class Resampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """Column sums over all rows [1, k], over resamples [resamples, k], with a part left out [groups, k]."""
+class Draws:
+    """How often each block was drawn: `counts` [resamples, blocks].
 
-    total: Floats
-    draws: Floats
-    left_out: Floats
-
-    def apply(self, function: Callable[[Floats], Floats]) -> Resampled:
-        """The number that a function from sums [..., k] to values [...] makes of them."""
-        value = float(function(self.total)[0])
-        return Resampled(value, function(self.draws), function(self.left_out))
-
-
-Key = TypeVar("Key")
-
-
-def resample(parts: Mapping[Key, Floats], *, seed: int, resamples: int = RESAMPLES) -> dict[Key, Sums]:
-    """Draw blocks with repetition, the same ones for every entry, so that numbers can be compared.
-
-    Args:
-        parts: sums of each block, [blocks, k]; every entry over the same blocks.
-        seed: of the draws.
-        resamples: how many draws.
+    The same blocks and the same seed give the same draws, so that numbers of two models can be compared.
     """
-    if not parts:
-        return {}
-    blocks = len(next(iter(parts.values())))
-    draws: dict[Key, list[Floats]] = {key: [] for key in parts}
-    for weights in _weights(blocks, resamples, seed):
-        for key, part in parts.items():
-            draws[key].append(weights @ part)
-    return {
-        key: Sums(part.sum(axis=0, keepdims=True), np.concatenate(draws[key]), _left_out(part))
-        for key, part in parts.items()
-    }
+
+    counts: npt.NDArray[np.uint16]
+
+    def apply(self, part: Floats, functions: Sequence[Callable[[Floats], Floats]]) -> list[Resampled]:
+        """The numbers that functions from sums [..., k] to values [...] make of the sums [blocks, k]."""
+        values: list[list[Floats]] = [[] for _ in functions]
+        for start in range(0, len(self.counts), _CHUNK):
+            sums = self.counts[start : start + _CHUNK].astype(np.float64) @ part
+            for function, found in zip(functions, values, strict=True):
+                found.append(function(sums))
+        total, left_out = part.sum(axis=0, keepdims=True), _left_out(part)
+        return [
+            Resampled(float(function(total)[0]), np.concatenate(found), function(left_out))
+            for function, found in zip(functions, values, strict=True)
+        ]
 
 
-def _weights(blocks: int, resamples: int, seed: int) -> Iterator[Floats]:
+def draw(blocks: int, *, seed: int, resamples: int = RESAMPLES) -> Draws:
+    """Draw as many blocks as there are, with repetition, again and again."""
     generator = np.random.default_rng(seed)
+    counts = np.empty((resamples, blocks), np.uint16)
     for start in range(0, resamples, _CHUNK):
         size = min(_CHUNK, resamples - start)
         drawn = generator.integers(0, blocks, (size, blocks)) + np.arange(size)[:, None] * blocks
-        counts = np.bincount(drawn.reshape(-1), minlength=size * blocks)
-        yield counts.reshape(size, blocks).astype(np.float64)
+        drawn_often = np.bincount(drawn.reshape(-1), minlength=size * blocks)
+        counts[start : start + size] = drawn_often.reshape(size, blocks)
+    return Draws(counts)
 
 
 def _left_out(part: Floats) -> Floats:

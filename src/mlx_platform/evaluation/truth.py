@@ -9,8 +9,8 @@ import numpy as np
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import Array, Columns
 from mlx_platform.core.text import did_you_mean, listed, printable
-from mlx_platform.evaluation.metrics import Classified, Predicted, Scored
 from mlx_platform.evaluation.resample import Codes, Floats
+from mlx_platform.evaluation.scored import Classified, Predicted, Scored
 
 _LABELS_SHOWN = 12
 
@@ -23,6 +23,8 @@ def score(
     *,
     among: Sequence[str] = (),
     column: str = "label",
+    weights: Floats | None = None,
+    groups: Codes | None = None,
 ) -> Scored:
     """Put answers beside the truth.
 
@@ -35,6 +37,8 @@ def score(
         among: all labels that a truth may have, where that is more than the model knows; the codes are
             theirs. Two models with different labels are compared among the labels of both.
         column: the name of the truth column, for messages.
+        weights: what each row counts [rows], finite and not negative; None for one each.
+        groups: codes of the clusters that rows belong to [rows]; None where rows are independent.
 
     Raises:
         UsageError: a truth is missing, of the wrong type, or a label that the model does not know.
@@ -43,7 +47,7 @@ def score(
     if len(truth) == 0:
         raise UndecidedError("There are no rows to evaluate on.")
     if task == "regression":
-        return Predicted(numbers(truth, column), _numeric_answers(answers))
+        return Predicted(numbers(truth, column), _numeric_answers(answers), weights, groups)
     if task != "classification":
         raise UndecidedError(
             f"A model for {task} cannot be evaluated: its outputs have no meaning to compare with a truth.",
@@ -58,6 +62,9 @@ def score(
         answer=place[_answered_codes(answers, labels)],
         probabilities=_placed(answers.get("probabilities"), place, len(among)),
         classes=len(among),
+        weights=weights,
+        groups=groups,
+        labels=among,
     )
 
 

@@ -29,7 +29,7 @@ from mlx_platform.workflows.reports.write import write_reports
 from mlx_platform.workflows.subject import Subject, open_subject
 
 if TYPE_CHECKING:
-    from mlx_platform.evaluation.metrics import Scored
+    from mlx_platform.evaluation.scored import Scored
 
 _DEFAULT_GATES = {"classification": "accuracy:max_drop=1pp", "regression": "rmse:max_rise=2%rel"}
 

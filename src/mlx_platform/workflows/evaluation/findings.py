@@ -11,7 +11,7 @@ from mlx_platform.evaluation.compare import Comparison
 from mlx_platform.evaluation.gates import GateFile
 from mlx_platform.evaluation.judge import Judged, finite, shown
 from mlx_platform.evaluation.measure import Measurement
-from mlx_platform.evaluation.metrics import Scored
+from mlx_platform.evaluation.scored import Scored
 from mlx_platform.workflows.evaluation.rows import Rows
 from mlx_platform.workflows.subject import Subject
 from mlx_platform.workflows.tools import tool_versions

@@ -12,7 +12,8 @@ from mlx_platform.core.text import plural
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.evaluation.compare import Difference
 from mlx_platform.evaluation.judge import number, signed
-from mlx_platform.evaluation.metrics import Classified, Predicted, confusion
+from mlx_platform.evaluation.metrics import confusion
+from mlx_platform.evaluation.scored import Classified, Predicted
 from mlx_platform.workflows.evaluation.baseline import PRODUCTION
 from mlx_platform.workflows.evaluation.findings import (
     Findings,
@@ -110,6 +111,7 @@ def _details(findings: Findings) -> Iterable[Section]:
     scored = findings.scored
     if isinstance(scored, Predicted):
         yield _worst_numbers(findings, scored)
+    if not isinstance(scored, Classified):
         return
     if scored.classes <= _CLASSES_DRAWN:
         counts = confusion(scored)
