@@ -39,7 +39,7 @@ fix: $(READY) ## Repair what can be repaired by a machine
 bench: $(READY) ## Figures, side by side with a floor or a peer
 	$(BIN)/python benchmarks/run.py
 
-docs: $(READY) ## Rewrite docs/cli.md from --help
+docs: $(READY) ## Rewrite docs/cli.md from the commands
 	$(BIN)/python docs/generate.py
 
 lock: ## Resolve the dependencies anew (needs uv)
