@@ -146,9 +146,9 @@ class Catalog:
         """
         return self._lookup.resolve(ref)
 
-    def holders(self, name: str) -> dict[str, int]:
-        """Who holds which alias of a model."""
-        return self._ledger.holders(check_name(name))
+    def holders(self, name: str, journal: Journal | None = None) -> dict[str, int]:
+        """Who holds which alias of a model; whoever has its journal need not have it read again."""
+        return self._ledger.holders(check_name(name), journal)
 
     def differences(self, name: str, alias: str | None = None) -> tuple[str, ...]:
         """Where MLflow's aliases, or one of them, are not what the journal says, one sentence each.
@@ -320,7 +320,7 @@ class Catalog:
         """
         check_alias(alias)
         return self.removal.guard(
-            self._lookup.get(check_name(name), to),
+            self._lookup.alone(check_name(name), to),
             lambda version: self._ledger.move(
                 name,
                 alias,
@@ -339,18 +339,6 @@ class Catalog:
         """The versions of the same model that were made from a version, oldest first."""
         found = self._backend.reader.tagged(version.name, PARENT, version.ref)
         return tuple(f"{version.name}/{number}" for number in sorted(found))
-
-    def rolled_back(self, name: str) -> dict[int, tuple[str, ...]]:
-        """By version, the aliases rolled back from it and not regained; none where nobody can tell."""
-        try:
-            journal = self._ledger.journal(name)
-        except IntegrityError:
-            return {}
-        found: dict[int, tuple[str, ...]] = {}
-        for alias in journal.aliases():
-            for number in journal.rolled_back(alias):
-                found[number] = (*found.get(number, ()), alias)
-        return found
 
     def settle(self, name: str, alias: str) -> None:
         """Make MLflow's alias follow the journal, where a writer died or somebody moved it outside of mlx.

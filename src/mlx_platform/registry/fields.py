@@ -229,6 +229,7 @@ def _marks(version: Version) -> tuple[str, ...]:
     marks = [*version.aliases]
     marks += ["quarantined"] if version.quarantined else []
     marks += ["archived"] if version.archived else []
+    marks += [] if version.sealed else ["not sealed"]
     return tuple(marks) or ("candidate", "staging candidate")
 
 
@@ -250,8 +251,8 @@ _PLAIN: Mapping[str, _Plain] = {
     "created": _Plain("time", lambda version: version.created),
     "alias": _Plain("set", lambda version: version.aliases),
     "aliases": _Plain("set", lambda version: version.aliases),
-    "state": _Plain("set", _marks, (ARCHIVED, QUARANTINED)),
-    "candidate": _Plain("flag", lambda version: version.candidate, (ARCHIVED, QUARANTINED)),
+    "state": _Plain("set", _marks, (ARCHIVED, DIGEST, QUARANTINED)),
+    "candidate": _Plain("flag", lambda version: version.candidate, (ARCHIVED, DIGEST, QUARANTINED)),
     "archived": _Plain("flag", lambda version: version.archived, (ARCHIVED,)),
     "quarantined": _Plain("flag", lambda version: bool(version.quarantined), (QUARANTINED,)),
     "quantized": _Plain("flag", lambda version: version.quantized, (QUANTIZED,)),

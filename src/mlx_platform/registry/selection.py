@@ -75,7 +75,7 @@ def select(backend: Backend, ledger: Ledger, names: Sequence[str], asked: Asked)
     found = [
         version
         for name in names
-        for version in _versions(backend, name, holders[name], keys=keys)
+        for version in _versions(backend, name, holders[name], numbers=_held(holders[name], asked), keys=keys)
         if _wanted(version, asked)
     ]
     chosen = [version for version in found if asked.where is None or asked.where.matches(Known(version))]
@@ -104,10 +104,13 @@ def _holders(
     return holders, tuple(broken)
 
 
+def _held(holders: Mapping[str, int], asked: Asked) -> list[int] | None:
+    """The numbers that can be wanted where it is asked who holds an alias."""
+    return None if asked.alias is None else [holders.get(asked.alias, 0)]
+
+
 def _wanted(version: Version, asked: Asked) -> bool:
     if version.archived and not version.aliases and not asked.archived:
-        return False
-    if asked.alias is not None and asked.alias not in version.aliases:
         return False
     return asked.since is None or version.created >= asked.since
 

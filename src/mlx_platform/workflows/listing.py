@@ -13,6 +13,7 @@ from mlx_platform.registry.version import Version
 from mlx_platform.registry.where import parse_where
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import version_document, version_table
+from mlx_platform.workflows.standing import rolled_back
 
 SHOWN = 20
 _TWINS = 5  # groups of versions with the same bytes that a page names, and names of each
@@ -128,14 +129,14 @@ def _versions(context: Context, name: str | None, asked: Asked) -> Result:
     found = context.catalog.select(name, asked)
     versions = found.versions
     twins = _twins(versions)
-    rolled_back = _rolled_back(context, versions)
+    lost = _lost(context, versions)
     differences = _differences(context, name) if name else ()
     return Result(
         command="list",
         data={
             "name": name,
             "where": asked.where.text if asked.where else None,
-            "versions": [version_document(version, rolled_back.get(version.ref, ())) for version in versions],
+            "versions": [version_document(version, lost.get(version.ref, ())) for version in versions],
             "total": found.total,
             "same_bytes": twins,
         },
@@ -143,7 +144,7 @@ def _versions(context: Context, name: str | None, asked: Asked) -> Result:
             title=f"list {name}" if name else "list",
             summary=_summary(context, name, asked, found),
             facts=tuple(Fact("same bytes", listed(group, _TWINS)) for group in twins[:_TWINS]),
-            sections=(version_table(versions, "", asked.fields, rolled_back),) if versions else (),
+            sections=(version_table(versions, "", asked.fields, lost),) if versions else (),
             next_steps=(f"mlx show {versions[0].ref}",) if versions else (),
         ),
         warnings=(*found.warnings, *differences),
@@ -173,11 +174,11 @@ def _summary(context: Context, name: str | None, asked: Asked, found: Selection)
     return f"{what}."
 
 
-def _rolled_back(context: Context, versions: Iterable[Version]) -> dict[str, tuple[str, ...]]:
+def _lost(context: Context, versions: Iterable[Version]) -> dict[str, tuple[str, ...]]:
     return {
         f"{name}/{number}": aliases
         for name in {version.name for version in versions}
-        for number, aliases in context.catalog.rolled_back(name).items()
+        for number, aliases in rolled_back(context, name).items()
     }
 
 

@@ -33,6 +33,7 @@ from mlx_platform.workflows.describe import (
     version_facts,
 )
 from mlx_platform.workflows.selected import selected_fields
+from mlx_platform.workflows.standing import rolled_back
 from mlx_platform.workflows.subject import not_sealed
 
 _MOST_ANCESTORS = 20
@@ -54,9 +55,9 @@ def show(context: Context, ref: str, *, fields: Sequence[str] = ()) -> Result:
     version = context.catalog.resolve(ref)
     evidence = evidence_of(version)
     moves, warnings = _moves(context, version)
-    rolled_back = context.catalog.rolled_back(version.name).get(version.number, ())
+    lost = rolled_back(context, version.name).get(version.number, ())
     family = _family(context, version)
-    data = _document(version, evidence, family, moves, rolled_back)
+    data = _document(version, evidence, family, moves, lost)
     if fields:
         return selected_fields(version, data, fields)
     deleted = context.catalog.removal.deleted(version.name) if moves else {}
@@ -65,7 +66,7 @@ def show(context: Context, ref: str, *, fields: Sequence[str] = ()) -> Result:
         data=data,
         report=Report(
             title=version.ref,
-            summary=f"{version.ref}: {state_text(version, rolled_back)}.",
+            summary=f"{version.ref}: {state_text(version, lost)}.",
             facts=(*version_facts(version)[1:], *_facts(version, data)),
             sections=tuple(_sections(context.clock(), version, evidence, moves, deleted)),
             next_steps=_next_steps(version, evidence),
@@ -79,12 +80,12 @@ def _document(
     evidence: Mapping[str, EvidenceSummary],
     family: Mapping[str, list[str]],
     moves: Iterable[Event],
-    rolled_back: Sequence[str],
+    lost: Sequence[str],
 ) -> dict[str, Any]:
     tags = version.tags
     archive = {"by": ARCHIVED_BY, "reason": ARCHIVED_REASON, "at": ARCHIVED_AT}
     signature = {"task": TASK, "inputs": INPUTS, "outputs": OUTPUTS}
-    return version_document(version, rolled_back) | {
+    return version_document(version, lost) | {
         "actor": tags.get(ACTOR, ""),
         "environment": tags.get(ENVIRONMENT, ""),
         "dirty": version.git_commit.endswith("+dirty"),
