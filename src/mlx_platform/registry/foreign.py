@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MLMODEL = "MLmodel"
 _FILE_CAP = 2 * 1024**3  # bytes
 _CHUNK = 1 << 20
-_ONNX = ".onnx"
+_NETWORK = re.compile(r"[\w@+-][\w@+. -]*\.onnx")  # a location that is a file itself
 _RUNS = re.compile(r"runs:/([0-9a-f]{32})/(.+)")
 _LOGGED = re.compile(r"models:/(m-[0-9a-f]{32})")
 
@@ -87,14 +87,9 @@ class Foreign:
 
         Raises:
             NotFoundError: there is no such run.
+            UsageError: it is no URI of a run.
         """
-        match = _RUNS.fullmatch(uri)
-        if match is None:
-            return None
-        run = self._backend.store.run(match[1])
-        if run is None:
-            raise NotFoundError(f"There is no run {match[1]} in the registry {self._backend.shown}.")
-        return run
+        return self._run(_parsed(uri)[0]) if uri.startswith("runs:/") else None
 
     # Within
 
@@ -112,32 +107,49 @@ class Foreign:
 
     def _open(self, location: str, ref: str) -> tuple[Opener, str]:
         """How to read a model's folder, and the network in it where the location names a file itself."""
-        if _RUNS.fullmatch(location):
-            location = self._location(location)
+        if location.startswith("runs:/"):
+            try:
+                location = self._location(location)
+            except UsageError as error:
+                raise IntegrityError(
+                    f"The registry says that {ref} is at {printable(location, 200)!r}, which is no place."
+                ) from error
         if not location:
             raise IntegrityError(f"The registry does not say where the bytes of {ref} are.")
-        if location.endswith(_ONNX):
-            location, _, network = location.rpartition("/")
-            return self._backend.foreign_opener(location), network
+        folder, _, name = location.rpartition("/")
+        if _NETWORK.fullmatch(name):
+            return self._backend.foreign_opener(folder), name
         return self._backend.foreign_opener(location), ""
 
     def _location(self, uri: str) -> str:
-        from mlx_platform.inference.package import is_plain_path
-
         if match := _LOGGED.fullmatch(uri):
             return self._backend.store.logged_model(match[1])[1]
-        match = _RUNS.fullmatch(uri)
-        if match is None or not is_plain_path(match[2]):
-            raise UsageError(
-                f"{printable(uri, 200)!r} names no model of a run.",
-                hint="Write runs:/RUN_ID/PATH, as MLflow shows it.",
-            )
-        run, path = self.run_of(uri), match[2]
-        for model in run.models if run else ():
+        run_id, path = _parsed(uri)
+        run = self._run(run_id)
+        for model in run.models:
             name, location = self._backend.store.logged_model(model)
             if path == name or path.startswith(f"{name}/"):
                 return f"{location.rstrip('/')}{path.removeprefix(name)}"
-        return f"{run.artifact_uri.rstrip('/')}/{path}" if run else ""
+        return f"{run.artifact_uri.rstrip('/')}/{path}"
+
+    def _run(self, run_id: str) -> RunRecord:
+        run = self._backend.store.run(run_id)
+        if run is None:
+            raise NotFoundError(f"There is no run {run_id} in the registry {self._backend.shown}.")
+        return run
+
+
+def _parsed(uri: str) -> tuple[str, str]:
+    """The run and the path of a `runs:/` URI."""
+    from mlx_platform.inference.package import is_plain_path
+
+    match = _RUNS.fullmatch(uri)
+    if match is None or not is_plain_path(match[2]):
+        raise UsageError(
+            f"{printable(uri, 200)!r} names no model of a run.",
+            hint="Write runs:/RUN_ID/PATH, as MLflow shows it.",
+        )
+    return match[1], match[2]
 
 
 def _take(opener: Opener, network: str, folder: Path, *, ref: str) -> Taken:

@@ -14,7 +14,7 @@ from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.differences import tables
 from mlx_platform.workflows.differences.part import Part, Value, compare
-from mlx_platform.workflows.subject import open_subject
+from mlx_platform.workflows.subject import not_sealed, open_subject
 
 if TYPE_CHECKING:
     from mlx_platform.inference.package import Package
@@ -175,7 +175,10 @@ def _result(before: _Side, after: _Side, parts: Sequence[Part], verdict: Verdict
             next_steps=tuple(f"mlx show {side.ref}" for side in (before, after) if side.version)[:1],
         ),
         verdict=verdict,
-        warnings=tuple(_warnings(parts)),
+        warnings=(
+            *_warnings(parts),
+            *(text for side in (before, after) if side.version for text in not_sealed(side.version)),
+        ),
     )
 
 

@@ -53,10 +53,7 @@ def open_origin(context: Context, source: Path | str) -> Iterator[Origin]:
     """
     text = str(source)
     if not isinstance(source, str) or not _URI.fullmatch(text):
-        path = Path(source)
-        if not path.exists():
-            raise NotFoundError(f"There is no model {printable(text, 200)}.")
-        yield Origin(path)
+        yield Origin(_existing(Path(source)))
     elif text.startswith("models:/") and not _LOGGED.fullmatch(text):
         origin = origin_of(context, context.catalog.resolve(text))
         tags = {**origin.lineage.tags, REGISTERED_FROM: text}
@@ -69,6 +66,16 @@ def open_origin(context: Context, source: Path | str) -> Iterator[Origin]:
             f"{printable(text, 200)!r} is nothing that can be registered from.",
             hint="Name a file, a folder, models:/NAME/3, models:/NAME@ALIAS or runs:/RUN_ID/PATH.",
         )
+
+
+def _existing(path: Path) -> Path:
+    try:
+        found = path.exists()
+    except OSError:  # a name that no file can have
+        found = False
+    if not found:
+        raise NotFoundError(f"There is no model {printable(str(path), 200)}.")
+    return path
 
 
 def origin_of(context: Context, version: Version) -> Origin:
