@@ -42,6 +42,14 @@ class Lookup:
         """
         return self._get(name, number, self._holders(name))
 
+    def alone(self, name: str, number: int) -> Version:
+        """The same without its aliases, which cost further reads.
+
+        Raises:
+            NotFoundError: no such model or version.
+        """
+        return self._get(name, number, {})
+
     def _holders(self, name: str) -> Mapping[str, int]:
         try:
             return self._ledger.holders(name)

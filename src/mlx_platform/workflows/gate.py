@@ -32,9 +32,10 @@ def gate(
         UsageError: an alias that looks misspelt, or a gate file that cannot be read.
     """
     version = context.catalog.resolve(ref)
-    holders = context.catalog.holders(version.name)
+    journal = context.catalog.journal(version.name)
+    holders = context.catalog.holders(version.name, journal)
     check_target(to, {*context.settings.promotion, *holders})
-    judgement = judge_version(context, version, to, before=holders.get(to))
+    judgement = judge_version(context, version, to, holders.get(to), journal)
     result = _result(judgement)
     write_reports(result, report=report, junit=junit)
     return result

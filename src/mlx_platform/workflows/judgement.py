@@ -8,6 +8,7 @@ from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.settings import PromotionSettings
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
+from mlx_platform.registry.journal import Journal
 from mlx_platform.registry.policy import (
     Candidate,
     Requirement,
@@ -119,8 +120,9 @@ def judge_version(
     context: Context,
     version: Version,
     alias: str,
-    *,
     before: int | None,
+    journal: Journal,
+    *,
     override: tuple[str, ...] = (),
     reason: str = "",
 ) -> Judgement:
@@ -131,6 +133,7 @@ def judge_version(
         version: the candidate.
         alias: what it shall hold.
         before: who holds the alias now.
+        journal: of the model.
         override: requirements to let pass by hand, or `all`.
         reason: why.
 
@@ -140,12 +143,13 @@ def judge_version(
     """
     policy = context.settings.promotion.get(alias, PromotionSettings())
     evidence = evidence_of(version)
-    rolled_back = context.catalog.journal(version.name).rolled_back(alias).get(version.number)
+    rolled_back = journal.rolled_back(alias).get(version.number)
+    evaluated = "evaluation" in policy.needs
     asked = requirements(
         policy,
-        Candidate(version, evidence, rolled_back, _data(context, version, before)),
+        Candidate(version, evidence, rolled_back, _data(context, version, before) if evaluated else ""),
         standard=_standard(context, version, evidence.get("evaluation"))
-        if "evaluation" in policy.needs
+        if evaluated
         else Standard(min_agreement=context.settings.consistency.min_agreement),
         now=context.clock(),
     )
@@ -159,6 +163,8 @@ def judge_version(
 
 def _data(context: Context, version: Version, before: int | None) -> str:
     """The rows on which the present holder was evaluated."""
+    if "evaluation" in evidence_of(version):
+        return ""  # its own say more
     try:
         holder = context.catalog.resolve(VersionRef(version.name, before)) if before else version
     except NotFoundError:

@@ -52,7 +52,8 @@ def promote(
     _check_flags(reason, override)
     expected: Expected = ANYTHING if expect is None else expected_holder(expect)
     version = context.catalog.resolve(ref)
-    holders = context.catalog.holders(version.name)
+    journal = context.catalog.journal(version.name)
+    holders = context.catalog.holders(version.name, journal)
     check_target(to, {*context.settings.promotion, *holders})
     before = holders.get(to)
     if not isinstance(expected, Anything) and expected != before:
@@ -70,7 +71,7 @@ def promote(
             f"{version.ref} is not sealed: its bytes may change under the alias.",
             hint=f"Seal it first, as a version of its own: mlx adopt {version.ref}",
         )
-    judgement = judge_version(context, version, to, before=before, override=override, reason=reason)
+    judgement = judge_version(context, version, to, before, journal, override=override, reason=reason)
     if judgement.open:
         if when_gates_pass:
             return _waiting(judgement)

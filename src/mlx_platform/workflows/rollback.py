@@ -125,14 +125,15 @@ def _place(context: Context, name: str) -> _Place:
             f"{printable(name, 200)!r} is not the name of a model.",
             hint="Write mlx rollback NAME, or mlx rollback NAME --to NUMBER.",
         )
-    before = context.catalog.holders(model).get(alias)
+    journal = context.catalog.journal(model)
+    before = context.catalog.holders(model, journal).get(alias)
     if before is None:
         context.catalog.versions(model, limit=1)  # a model that is not there is said first
         raise NotFoundError(
             f"No version of {model} holds the alias {alias!r}, so there is nothing to roll back.",
             hint=f"Promote one with: mlx promote {model}/NUMBER --to {alias}",
         )
-    return _Place(model, alias, before, context.catalog.journal(model))
+    return _Place(model, alias, before, journal)
 
 
 def _already(
