@@ -12,6 +12,7 @@ from mlx_platform.core.files import sha256_of
 from mlx_platform.workflows.adopt import adopt
 from mlx_platform.workflows.promote import promote
 from mlx_platform.workflows.register import register
+from mlx_platform.workflows.rollback import rollback
 
 
 def test_a_version_is_adopted_with_what_its_run_knows(theirs: Project) -> None:
@@ -127,6 +128,15 @@ def test_an_unsealed_version_is_not_promoted(theirs: Project) -> None:
     theirs.catalog.record(version, evidence_of(version))
     promote(theirs.context, "theirs/5", to="staging", expect="none")
     assert theirs.catalog.holders("theirs")["staging"] == 5
+
+
+def test_a_rollback_goes_back_to_the_version_that_worked_though_it_is_not_sealed(theirs: Project) -> None:
+    adopt(theirs.context, "theirs/3")
+    promote(theirs.context, "theirs/5", to="champion", expect="3")
+
+    result = rollback(theirs.context, "theirs@champion", reason="worse")
+
+    assert (result.data["before"], result.data["after"]) == (5, 3)
 
 
 @pytest.mark.parametrize("words", [("show",), ("pull",), ("resolve",), ("diff", "theirs/1")])

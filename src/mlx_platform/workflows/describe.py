@@ -10,7 +10,7 @@ from mlx_platform.core.report import Fact, Table
 from mlx_platform.core.text import plural
 from mlx_platform.registry.fields import Field, Known, Value
 from mlx_platform.registry.journal import Event
-from mlx_platform.registry.version import Version
+from mlx_platform.registry.version import ADOPTED_FROM, REGISTERED_FROM, Version
 
 _UNITS = ("kB", "MB", "GB")
 
@@ -26,6 +26,8 @@ def version_facts(version: Version) -> tuple[Fact, ...]:
         "size": size_text(version.size) if version.size else "",
         "created": both_zones(version.created),
         "made from": version.parent,
+        "adopted from": version.tags.get(ADOPTED_FROM, ""),
+        "registered from": version.tags.get(REGISTERED_FROM, ""),
         "dataset": version.dataset_version,
         "commit": commit_text(version.git_commit),
         "description": version.description,
