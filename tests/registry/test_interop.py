@@ -15,8 +15,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from plain_mlflow import tracking
 from projects import Project, write_network
+from services import S3Endpoint
 from support import clean_environment
 
+from mlx_platform.core.errors import IntegrityError
 from mlx_platform.core.files import sha256_of
 from mlx_platform.core.settings import load_settings
 from mlx_platform.inference.build import build_package
@@ -180,6 +182,33 @@ def test_bytes_survive_the_deletion_of_their_run_and_mlflows_garbage_collection(
         resolved = project.anew().resolve("kept@production")
         assert project.anew().fetch(resolved).digest == version.digest
         assert mlflow.onnx.load_model("models:/kept@production").graph.name == "digits"
+
+
+def test_a_model_in_s3_is_taken_once_the_settings_allow_its_store(
+    s3_endpoint: S3Endpoint, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    store = s3_endpoint.use(monkeypatch)
+    network = write_network(tmp_path / "net.onnx", 12.0)
+    with tracking(f"sqlite:///{project.database}") as client:
+        mlflow.set_experiment(experiment_id=client.create_experiment("far away", f"{store}/1"))
+        with mlflow.start_run():
+            mlflow.onnx.log_model(
+                onnx.load(network),
+                name="network",
+                pip_requirements=["onnx"],
+                save_as_external_data=False,
+                registered_model_name="far",
+            )
+    with pytest.raises(IntegrityError, match="none may be read"):
+        project.catalog.fetch(project.catalog.resolve("far/1"))
+
+    (project.folder / "mlx.toml").write_text(f'[registry]\nsources = ["{store}"]\n')
+    catalog = Catalog(load_settings(start=project.folder, environment={}))
+    package = catalog.fetch(catalog.resolve("far/1"))
+    assert sha256_of(package.model_path) == sha256_of(network)
+    assert catalog.fetch(catalog.resolve("far/1")) == package
 
 
 def test_what_mlflow_logs_to_a_server_is_adopted(
