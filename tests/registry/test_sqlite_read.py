@@ -74,8 +74,11 @@ def test_other_workspaces_are_not_looked_into(project: Project, reader: SqliteRe
     assert [row.number for row in reader.rows("digits")] == [3, 2]
 
 
-def test_values_of_the_wrong_type_are_an_integrity_error(project: Project, reader: SqliteReader) -> None:
-    edit(project, "UPDATE model_versions SET creation_time = 'noon'")
+@pytest.mark.parametrize("value", ["'noon'", "9e999"])
+def test_values_of_the_wrong_type_are_an_integrity_error(
+    project: Project, reader: SqliteReader, value: str
+) -> None:
+    edit(project, f"UPDATE model_versions SET creation_time = {value}")
 
     with pytest.raises(IntegrityError):
         reader.rows("digits")

@@ -36,7 +36,7 @@ def open_database(database: Path, *, timeout: float) -> Iterator[sqlite3.Connect
             yield connection
     except sqlite3.Error as error:
         raise _explain(error, database) from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         # SQLite columns hold whatever was put there, of any type.
         raise IntegrityError(
             f"The registry {printable(str(database))} holds values that no registry writes."
