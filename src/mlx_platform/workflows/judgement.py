@@ -121,7 +121,7 @@ def judge_version(
     version: Version,
     alias: str,
     before: int | None,
-    journal: Journal,
+    journal: Journal | None = None,
     *,
     override: tuple[str, ...] = (),
     reason: str = "",
@@ -133,7 +133,7 @@ def judge_version(
         version: the candidate.
         alias: what it shall hold.
         before: who holds the alias now.
-        journal: of the model.
+        journal: of the model; read where the caller has not.
         override: requirements to let pass by hand, or `all`.
         reason: why.
 
@@ -143,6 +143,7 @@ def judge_version(
     """
     policy = context.settings.promotion.get(alias, PromotionSettings())
     evidence = evidence_of(version)
+    journal = journal or context.catalog.journal(version.name)
     rolled_back = journal.rolled_back(alias).get(version.number)
     evaluated = "evaluation" in policy.needs
     asked = requirements(
