@@ -74,11 +74,17 @@ def test_other_workspaces_are_not_looked_into(project: Project, reader: SqliteRe
     assert [row.number for row in reader.rows("digits")] == [3, 2]
 
 
-@pytest.mark.parametrize("value", ["'noon'", "9e999"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE model_versions SET creation_time = 'noon'",
+        "UPDATE model_versions SET creation_time = 9e999",
+    ],
+)
 def test_values_of_the_wrong_type_are_an_integrity_error(
-    project: Project, reader: SqliteReader, value: str
+    project: Project, reader: SqliteReader, statement: str
 ) -> None:
-    edit(project, f"UPDATE model_versions SET creation_time = {value}")
+    edit(project, statement)
 
     with pytest.raises(IntegrityError):
         reader.rows("digits")
