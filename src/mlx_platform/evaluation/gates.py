@@ -13,12 +13,18 @@ from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.evaluation.compare import Margin
 from mlx_platform.evaluation.metrics import METRICS, metric_of
 
-Limit = Literal["min", "max", "max_drop", "max_rise", "superiority"]
+Limit = Literal["min", "max", "max_drop", "max_rise", "max_ratio", "superiority"]
 
 PAIR_METRICS: Mapping[str, bool] = {"agreement": True, "flips_won": True, "flips_lost": False}
 """Shares of rows that only a comparison has, and whether higher is better."""
-SYSTEM_METRICS: Mapping[str, bool] = {"model_size_mb": False}
-"""Numbers about the package rather than its answers."""
+SYSTEM_METRICS: Mapping[str, bool] = {
+    "latency_p50_ms": False,
+    "latency_p95_ms": False,
+    "latency_mean_ms": False,
+    "throughput_rps": True,
+    "model_size_mb": False,
+}
+"""Numbers about the package rather than its answers, and whether higher is better."""
 
 _FILE_KEYS = ("version", "gates", "defaults", "dataset", "baseline")
 _GATE_KEYS = ("metric", "min", "max", "max_drop", "max_rise", "superiority", "abs_floor", "level")
@@ -28,15 +34,40 @@ _KEY_EXPRESSION = re.compile(r"\s*(\w+)\s*:\s*(\w+)\s*=\s*([^\s<>=]+)\s*")
 _AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(pp|abs|%rel)")
 
 
+Key = tuple[tuple[str, str], ...]
+"""A slice: columns with the value that the slice's rows have in each, as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRule:
+    """Which slices of the rows a gate asks about.
+
+    Attributes:
+        by: columns, or combinations of columns, whose values make slices.
+        min_rows: a slice with fewer rows is listed and not judged.
+        correct: how the chance of a false alarm is kept for all slices of the gate together.
+        require: slices that must have enough rows; without them the gate is undecided.
+    """
+
+    by: tuple[tuple[str, ...], ...]
+    min_rows: int = 50
+    correct: Literal["holm", "none"] = "holm"
+    require: tuple[Key, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """One question: a metric with one limit.
 
     Attributes:
-        threshold: of `min` and `max`.
+        threshold: of `min`, `max` and `max_ratio`.
         margin: of `max_drop` and `max_rise`.
         shown: the limit as it was written, such as `1pp`.
         warn: the answer is reported and never decides.
+        slices: the gate asks about each slice of the rows rather than about all rows together.
+        guard: what it compares with in place of the file's baseline, such as `pinned`; empty for the baseline.
+        source: the file that asks; empty for an expression.
+        line: where it does, from 1; 0 when unknown.
     """
 
     metric: str
@@ -45,6 +76,10 @@ class Gate:
     margin: Margin | None = None
     shown: str = ""
     warn: bool = False
+    slices: SliceRule | None = None
+    guard: str = ""
+    source: str = ""
+    line: int = 0
 
     @property
     def bound(self) -> str:
@@ -76,13 +111,33 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class DatasetRules:
-    """What the gate file says about its data; empty where it says nothing."""
+    """What the gate file says about its data; empty where it says nothing.
+
+    Attributes:
+        path: the file's name.
+        id: the column that names rows.
+        label: the column of the truth.
+        weight: the column of what each row counts.
+        group: the column of the clusters that rows belong to.
+        query: the column of the queries that a ranking is about.
+        positive: the label that precision and recall are about, where there are two.
+        sha256: of the file's bytes.
+        min_rows: with fewer the evaluation is undecided.
+        disjoint_from: files that must share no rows with it.
+        max_overlap: the share of rows that may be in them all the same.
+    """
 
     path: str = ""
     id: str = ""
     label: str = ""
+    weight: str = ""
+    group: str = ""
+    query: str = ""
+    positive: str = ""
     sha256: str = ""
     min_rows: int = 0
+    disjoint_from: tuple[str, ...] = ()
+    max_overlap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,11 +390,30 @@ def _parse_dataset(value: Any, source: str) -> DatasetRules:
     table = _table(value, source, "dataset")
     where = f"{source}, dataset"
     _check_keys(table, [entry.name for entry in fields(DatasetRules)], where)
-    for key in ("path", "id", "label", "sha256"):
+    keys = ("path", "id", "label", "weight", "group", "query", "positive", "sha256")
+    for key in keys:
         if not isinstance(table.get(key, ""), str):
             raise UsageError(f"{where}: {key} is not a text.")
-    texts = {key: table.get(key, "") for key in ("path", "id", "label", "sha256")}
-    return DatasetRules(**texts, min_rows=_whole(table, "min_rows", where))
+    others = table.get("disjoint_from", [])
+    others = [others] if isinstance(others, str) else others
+    if not isinstance(others, list) or not all(isinstance(other, str) for other in others):
+        raise UsageError(f"{where}: disjoint_from is not a list of file names.")
+    most = table.get("max_overlap")
+    return DatasetRules(
+        **{key: table.get(key, "") for key in keys},
+        min_rows=_whole(table, "min_rows", where),
+        disjoint_from=tuple(others),
+        max_overlap=None if most is None else _share(most, f"{where}, max_overlap"),
+    )
+
+
+def _share(value: Any, where: str) -> float:
+    number = _number(value, where)
+    if isinstance(value, str) and value.endswith("%"):
+        number /= 100
+    if not 0 <= number <= 1:
+        raise UsageError(f"{where}: a share lies between 0 and 1, and this is {number:g}.")
+    return number
 
 
 def _whole(table: Mapping[str, Any], key: str, where: str) -> int:

@@ -12,6 +12,7 @@ from mlx_platform.evaluation.gates import GateFile
 from mlx_platform.evaluation.judge import Judged, finite, shown
 from mlx_platform.evaluation.measure import Measurement
 from mlx_platform.evaluation.scored import Scored
+from mlx_platform.evaluation.slices import SliceResult
 from mlx_platform.workflows.evaluation.rows import Rows
 from mlx_platform.workflows.subject import Subject
 from mlx_platform.workflows.tools import tool_versions
@@ -40,6 +41,7 @@ class Findings:
     baseline: Baseline | None
     comparison: Comparison | None
     judged: tuple[Judged, ...]
+    slices: tuple[SliceResult, ...] = ()
     default_gates: bool = False
 
     @property
