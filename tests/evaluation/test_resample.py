@@ -3,13 +3,13 @@ import pytest
 
 from mlx_platform.evaluation import resample as module
 from mlx_platform.evaluation.metrics import METRICS
-from mlx_platform.evaluation.resample import Blocks, draw, make_blocks
+from mlx_platform.evaluation.resample import Blocks, block_limit, draw, make_blocks
 from mlx_platform.evaluation.scored import Predicted
 
 
-def _resampled(name, scored, seed=0, width=1):
+def _resampled(name, scored, seed=0, most=5000):
     metric = METRICS[name]
-    blocks = make_blocks(scored.rows, width=width, seed=seed)
+    blocks = make_blocks(scored.rows, most=most, seed=seed)
     return draw(blocks.count, seed=seed).apply(metric.parts(scored, blocks), [metric.value])[0]
 
 
@@ -22,17 +22,18 @@ def test_blocks_add_up_rows_and_count_codes():
 
 
 def test_few_rows_are_drawn_one_by_one_and_many_in_random_blocks_of_equal_size():
-    few, many = make_blocks(100, width=30, seed=0), make_blocks(12_345, width=30, seed=0)
+    few, many = make_blocks(100, most=5000, seed=0), make_blocks(12_345, most=5000, seed=0)
 
     assert few.index.tolist() == list(range(100))
-    assert many.count == module.MAX_BLOCKS
+    assert many.count == 5000
     assert set(np.bincount(many.index)) == {2, 3}
     assert many.index[:50].tolist() != list(range(50))
 
 
 def test_wide_sums_are_kept_in_fewer_blocks():
-    assert make_blocks(50_000, width=3000, seed=0).count == 666
-    assert make_blocks(50_000, width=10**6, seed=0).count == module.MIN_BLOCKS
+    assert block_limit(1) == module.MAX_BLOCKS
+    assert block_limit(300) == 1666
+    assert block_limit(10**6) == module.MIN_BLOCKS
 
 
 @pytest.mark.parametrize("name", ["accuracy", "f1_macro", "log_loss", "ece"])
@@ -46,12 +47,10 @@ def test_the_value_of_resampled_sums_is_the_metric_itself(name, classified):
     assert len(resampled.left_out) == 100
 
 
-def test_blocks_of_rows_have_the_spread_of_single_rows(monkeypatch, predicted):
+def test_blocks_of_rows_have_the_spread_of_single_rows(predicted):
     scored = predicted(rows=4000)
-    by_row = _resampled("rmse", scored).error
 
-    monkeypatch.setattr(module, "MAX_BLOCKS", 500)
-    by_block = _resampled("rmse", scored).error
+    by_row, by_block = (_resampled("rmse", scored, most=most).error for most in (5000, 500))
 
     assert by_block == pytest.approx(by_row, rel=0.15)
 

@@ -17,15 +17,16 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.statistics import Interval, mcnemar_exact, tango_interval, tango_z
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.evaluation.measure import resample_metrics, wanted_metrics
-from mlx_platform.evaluation.metrics import Metric
+from mlx_platform.evaluation.metric import Metric
+from mlx_platform.evaluation.metrics import metrics_of
 from mlx_platform.evaluation.resample import Resampled
-from mlx_platform.evaluation.scored import Classified, Scored
+from mlx_platform.evaluation.scored import Scored
 
 _NORMAL = NormalDist()
 _POWER = 0.8
 _ONE_PERCENT = 0.01
 _MOST_ROWS = 10**9
-MIN_ROWS = 30  # fewer rows than this do not carry a bootstrap
+MIN_ROWS = 30  # fewer rows, or groups of rows, than this do not carry a bootstrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,10 @@ class Flips:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Candidate less baseline in one metric, with a two-sided interval; NaN where it cannot be measured."""
+    """Candidate less baseline in one metric, with a two-sided interval; NaN where it cannot be measured.
+
+    `flips` are those among the rows that a rate is about, where both models are judged by the same ones.
+    """
 
     metric: Metric
     candidate: float
@@ -62,6 +66,7 @@ class Difference:
     lower: float
     upper: float
     resampled: tuple[Resampled, Resampled] | None
+    flips: Flips | None = None
 
     @property
     def value(self) -> float:
@@ -70,9 +75,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`identical` says that candidate and baseline are the same package, so that nothing can differ."""
+    """What differs between two models on the same rows.
+
+    `units` is how many independent pieces the rows are: groups of them, or the rows themselves. `identical`
+    says that candidate and baseline are the same package, so that nothing can differ.
+    """
 
     rows: int
+    units: int
     flips: Flips | None
     differences: dict[str, Difference]
     confidence: float
@@ -131,24 +141,31 @@ def compare(
         raise UsageError("Only two models of one task that answer the same rows can be compared.")
     wanted = wanted_metrics(candidate, metrics)
     sides = [resample_metrics(scored, wanted, seed=seed) for scored in (candidate, baseline)]
-    flips = _flips(candidate, baseline)
     differences = {
-        metric.name: _difference(metric, candidate, baseline, (sides[0], sides[1]), flips, confidence)
+        metric.name: _difference(metric, candidate, baseline, (sides[0], sides[1]), confidence)
         for metric in wanted
     }
-    return Comparison(candidate.rows, flips, differences, confidence, identical)
+    flips = _flips(_primary(candidate), candidate, baseline)
+    return Comparison(candidate.rows, candidate.units, flips, differences, confidence, identical)
 
 
-def _flips(candidate: Scored, baseline: Scored) -> Flips | None:
-    if not isinstance(candidate, Classified):
+def _primary(scored: Scored) -> Metric:
+    return metrics_of(scored.task)[0]
+
+
+def _flips(metric: Metric, candidate: Scored, baseline: Scored) -> Flips | None:
+    """How answers changed among the rows that a rate is about; None for what is no rate of the same rows."""
+    if metric.trials is None or not metric.paired or metric.obstacle(candidate):
         return None
-    right = candidate.answer == candidate.truth
-    was_right = baseline.answer == baseline.truth
+    counted, right = metric.trials(candidate)
+    was_right = metric.trials(baseline).right[counted]
+    right = right[counted]
+    same = candidate.answer[counted] == baseline.answer[counted]
     return Flips(
         won=int((right & ~was_right).sum()),
         lost=int((~right & was_right).sum()),
-        agreeing=int((candidate.answer == baseline.answer).sum()),
-        rows=candidate.rows,
+        agreeing=int(same.reshape(len(right), -1).all(axis=1).sum()),
+        rows=len(right),
     )
 
 
@@ -157,7 +174,6 @@ def _difference(
     candidate: Scored,
     baseline: Scored,
     resampled: tuple[dict[str, Resampled], dict[str, Resampled]],
-    flips: Flips | None,
     confidence: float,
 ) -> Difference:
     values = metric.of(candidate), metric.of(baseline)
@@ -166,9 +182,12 @@ def _difference(
     if all(metric.name in side for side in resampled):
         pair = resampled[0][metric.name], resampled[1][metric.name]
         interval = pair[0].combine(pair[1], np.subtract).interval(confidence)
-    if metric.kind == "rate" and flips:
+    # Counts of flips say nothing where rows weigh differently or depend on each other.
+    plain = candidate.weights is None and candidate.groups is None
+    flips = _flips(metric, candidate, baseline) if plain else None
+    if flips and flips.rows:
         interval = tango_interval(flips.won, flips.lost, flips.rows, confidence)
-    return Difference(metric, *values, interval.lower, interval.upper, pair)
+    return Difference(metric, *values, interval.lower, interval.upper, pair, flips)
 
 
 def no_worse(comparison: Comparison, name: str, margin: Margin) -> Outcome:
@@ -207,14 +226,15 @@ def _decide(comparison: Comparison, difference: Difference, margin: Margin) -> O
     if not math.isfinite(gain):
         side = "candidate" if not math.isfinite(difference.candidate) else "baseline"
         return _unmeasured(difference, Verdict.UNDECIDED, f"not measured for the {side}: {metric.undefined}")
-    if metric.kind == "rate" and comparison.flips:
-        return _decide_by_flips(comparison.flips, margin.of(difference.baseline), comparison.confidence)
+    if difference.flips:
+        return _decide_by_flips(comparison, difference.flips, margin.of(difference.baseline))
     if difference.resampled is None:
         return _unmeasured(difference, Verdict.UNDECIDED, f"no paired test exists for {metric.name}")
     return _decide_by_resampling(comparison, difference, margin)
 
 
-def _decide_by_flips(flips: Flips, margin: float, confidence: float) -> Outcome:
+def _decide_by_flips(comparison: Comparison, flips: Flips, margin: float) -> Outcome:
+    confidence = comparison.confidence
     z = tango_z(flips.won, flips.lost, flips.rows, margin)
     critical = _NORMAL.inv_cdf(confidence)
     bounds = tango_interval(flips.won, flips.lost, flips.rows, 2 * confidence - 1)
@@ -227,12 +247,21 @@ def _decide_by_flips(flips: Flips, margin: float, confidence: float) -> Outcome:
         gain=flips.gain,
         bounds=bounds,
         margin=margin,
-        needed=rows_needed(flips.rows, error, margin, flips.gain, confidence, least=least),
+        needed=_in_rows(
+            comparison,
+            flips.rows,
+            rows_needed(flips.rows, error, margin, flips.gain, confidence, least=least),
+        ),
     )
 
 
+def _in_rows(comparison: Comparison, of: int, needed: int) -> int:
+    """Rows in all, where so many groups or rows of one class are needed of the `of` that there are."""
+    return math.ceil(needed * comparison.rows / of) if of else needed
+
+
 def _decide_by_resampling(comparison: Comparison, difference: Difference, margin: Margin) -> Outcome:
-    metric, rows, confidence = difference.metric, comparison.rows, comparison.confidence
+    metric, units, confidence = difference.metric, comparison.units, comparison.confidence
     candidate, baseline = difference.resampled or (None, None)
     if candidate is None or baseline is None:
         raise ValueError("a difference without resamples")
@@ -251,12 +280,14 @@ def _decide_by_resampling(comparison: Comparison, difference: Difference, margin
             least, _rows_without_flips(tolerated if metric.unit == "share" else _ONE_PERCENT, confidence)
         )
     return _outcome(
-        passed=rows >= least and bounds.lower > 0,
-        failed=rows >= least and bounds.upper < 0,
+        passed=units >= least and bounds.lower > 0,
+        failed=units >= least and bounds.upper < 0,
         gain=gain,
         bounds=Interval(bounds.lower - tolerated, bounds.upper - tolerated),
         margin=tolerated,
-        needed=rows_needed(rows, room.error, tolerated, gain, confidence, least=least),
+        needed=_in_rows(
+            comparison, units, rows_needed(units, room.error, tolerated, gain, confidence, least=least)
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """Resampling of rows for numbers that are functions of sums, at a cost that does not grow with the rows.
 
-Every metric here is computed from column sums over the rows. So rows are first added up into blocks, and
+Nearly every metric is computed from column sums over the rows. So rows are first added up into blocks, and
 the bootstrap draws blocks: one block per row while there are few rows, random blocks of equal size beyond
 that. Drawing random blocks estimates the same variance and skewness as drawing rows.
 """
@@ -20,7 +20,7 @@ Codes = npt.NDArray[np.int64]
 RESAMPLES = 1000
 MAX_BLOCKS = 5_000
 MIN_BLOCKS = 500
-_MAX_CELLS = 2_000_000
+_MAX_CELLS = 500_000  # sums in all blocks: half a second for a thousand resamples
 _CHUNK = 100  # resamples at a time: 4 MB of weights at the most blocks
 _JACKKNIFE_GROUPS = 100
 
@@ -56,26 +56,30 @@ class Blocks:
         return values if self.weights is None else values * self.weights
 
 
+def block_limit(width: int) -> int:
+    """The most blocks, when each carries that many sums: the more sums, the fewer blocks."""
+    return min(max(_MAX_CELLS // width, MIN_BLOCKS), MAX_BLOCKS)
+
+
 def make_blocks(
-    rows: int, *, width: int, seed: int, groups: Codes | None = None, weights: Floats | None = None
+    rows: int, *, most: int, seed: int, groups: Codes | None = None, weights: Floats | None = None
 ) -> Blocks:
     """A block per row, or per group of rows, while they are few; else random blocks of nearly equal size.
 
     Args:
         rows: how many rows.
-        width: how many sums a block will carry; the more, the fewer blocks.
+        most: how many blocks at most.
         seed: of the random assignment.
         groups: rows that belong together [rows]; they stay in one block.
         weights: what each row counts [rows].
     """
-    count = min(max(_MAX_CELLS // width, MIN_BLOCKS), MAX_BLOCKS)
     units = None if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
     total = rows if units is None else int(units.max(initial=-1)) + 1
-    if total <= count:
+    if total <= most:
         return Blocks(np.arange(rows) if units is None else units, total, weights)
     # At random, because rows often come sorted by class or time.
-    places = np.random.default_rng(seed).permutation(total) % count
-    return Blocks(places if units is None else places[units], count, weights)
+    places = np.random.default_rng(seed).permutation(total) % most
+    return Blocks(places if units is None else places[units], most, weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,11 @@ class Resampled:
         finite = self.draws[np.isfinite(self.draws)]
         return float(finite.std()) if len(finite) >= 0.95 * len(self.draws) else float("nan")
 
+    def moved_to(self, value: float) -> "Resampled":
+        """The same spread around another value: that of all rows, where the resamples were rounded."""
+        shift = value - self.value
+        return Resampled(value, self.draws + shift, self.left_out + shift)
+
     def combine(self, other: "Resampled", function: Callable[..., Any]) -> "Resampled":
         """A number made of this one and another one from the same resamples, such as their difference."""
         return Resampled(
@@ -115,10 +124,11 @@ class Draws:
     counts: npt.NDArray[np.uint16]
 
     def apply(self, part: Floats, functions: Sequence[Callable[[Floats], Floats]]) -> list[Resampled]:
-        """The numbers that functions from sums [..., k] to values [...] make of the sums [blocks, k]."""
+        """The numbers that functions from sums [any, ...] to values [any] make of the sums [blocks, ...]."""
         values: list[list[Floats]] = [[] for _ in functions]
         for start in range(0, len(self.counts), _CHUNK):
-            sums = self.counts[start : start + _CHUNK].astype(np.float64) @ part
+            counts = self.counts[start : start + _CHUNK].astype(np.float64)
+            sums = np.tensordot(counts, part, axes=1)
             for function, found in zip(functions, values, strict=True):
                 found.append(function(sums))
         total, left_out = part.sum(axis=0, keepdims=True), _left_out(part)
@@ -127,9 +137,25 @@ class Draws:
             for function, found in zip(functions, values, strict=True)
         ]
 
+    def call(self, function: Callable[[Codes], float], blocks: Blocks, *, resamples: int) -> Resampled:
+        """The number that a function from row indices [any] makes of the first draws: slow, and for all."""
+        rows = np.arange(len(blocks.index))
+        draws = [function(np.repeat(rows, counts[blocks.index])) for counts in self.counts[:resamples]]
+        groups = min(blocks.count, _JACKKNIFE_GROUPS)
+        left_out = [function(rows[blocks.index % groups != group]) for group in range(groups)]
+        return Resampled(function(rows), np.array(draws), np.array(left_out))
 
-def draw(blocks: int, *, seed: int, resamples: int = RESAMPLES) -> Draws:
-    """Draw as many blocks as there are, with repetition, again and again."""
+
+def draw(blocks: int, *, seed: int, resamples: int = RESAMPLES, kept: Sequence[Codes] = ()) -> Draws:
+    """Draw as many blocks as there are, with repetition, again and again.
+
+    Args:
+        blocks: how many there are.
+        seed: of the draws.
+        resamples: how many draws.
+        kept: sets of blocks, such as those with a rare class. A draw that misses one of the sets gets one
+            block of it on top, since without the class the number in question would be another one.
+    """
     generator = np.random.default_rng(seed)
     counts = np.empty((resamples, blocks), np.uint16)
     for start in range(0, resamples, _CHUNK):
@@ -137,6 +163,9 @@ def draw(blocks: int, *, seed: int, resamples: int = RESAMPLES) -> Draws:
         drawn = generator.integers(0, blocks, (size, blocks)) + np.arange(size)[:, None] * blocks
         drawn_often = np.bincount(drawn.reshape(-1), minlength=size * blocks)
         counts[start : start + size] = drawn_often.reshape(size, blocks)
+    for places in kept:
+        missing = np.flatnonzero(~counts[:, places].any(axis=1))
+        counts[missing, generator.choice(places, len(missing))] = 1
     return Draws(counts)
 
 

@@ -25,9 +25,14 @@ class _Rows:
         return len(self.truth)
 
     @property
+    def drawn_by(self) -> Codes | None:
+        """Codes of what is independent of each other [rows]; None where single rows are."""
+        return self.groups
+
+    @property
     def units(self) -> int:
-        """How many independent pieces of data there are: groups where rows belong to some, else rows."""
-        return self.rows if self.groups is None else len(np.unique(self.groups))
+        """How many independent pieces of data there are."""
+        return self.rows if self.drawn_by is None else len(np.unique(self.drawn_by))
 
     @property
     def effective_rows(self) -> float:
@@ -121,8 +126,8 @@ class Ranked(_Rows):
     groups: Codes | None = None
 
     @property
-    def units(self) -> int:
-        return len(np.unique(self.queries if self.groups is None else self.groups))
+    def drawn_by(self) -> Codes:
+        return self.queries if self.groups is None else self.groups
 
 
 Scored = Classified | Predicted | Tagged | Ranked
