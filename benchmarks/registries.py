@@ -4,10 +4,10 @@ import hashlib
 import json
 import random
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -34,15 +34,6 @@ from mlx_platform.registry.version import (
 NAME = "digits"
 START = datetime(2025, 1, 1, tzinfo=UTC)
 MLX = str(Path(sys.executable).with_name("mlx"))
-
-
-def make(folder: Path, versions: int, *, moves: int = 200) -> Path:
-    """A project in `folder` whose registry has so many versions and moves of aliases; the database."""
-    folder.mkdir(parents=True)
-    subprocess.run([MLX, "init", "--quiet"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    database = folder / "mlx.db"
-    fill(database, versions, moves=moves)
-    return database
 
 
 def fill(database: Path, versions: int, *, moves: int) -> None:
@@ -94,13 +85,7 @@ def _events(movers: list[int], time: datetime) -> Iterator[str]:
         )
         holders[alias] = to  # type: ignore[assignment]  # None only before the first
         yield event.encode()
-        journal = Journal((_at(event, place),))
-
-
-def _at(event, place):  # noqa: ANN001, ANN202 - an event of the journal
-    from dataclasses import replace
-
-    return replace(event, number=place, valid=True)
+        journal = Journal((replace(event, number=place, valid=True),))
 
 
 def _tags_of(number: int, created: datetime) -> dict[str, str]:

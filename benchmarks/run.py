@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HELPERS = {"run", "measure"}
+HELPERS = {"run", "measure", "registries"}
 
 
 def main(names: list[str]) -> int:
