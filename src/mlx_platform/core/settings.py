@@ -59,6 +59,15 @@ def _default_promotion() -> dict[str, PromotionSettings]:
 
 
 @frozen
+class MetricSettings:
+    """A metric of the project's own: a Python function of truth, answer, probabilities and weights."""
+
+    function: str = setting("", pattern=r"[\w.]+:\w+", description="such as pkg.module:function")
+    higher_is_better: bool = True
+    unit: str = ""
+
+
+@frozen
 class EvaluationSettings:
     """`gates` names a gate file; relative paths belong to the settings file's folder."""
 
@@ -66,6 +75,7 @@ class EvaluationSettings:
     label: str = "label"
     id: str = ""
     weight: str = ""
+    metrics: dict[str, MetricSettings] = field(default_factory=dict)
 
 
 @frozen

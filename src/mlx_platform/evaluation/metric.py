@@ -31,6 +31,7 @@ class Metric:
     """A number about answers beside the truth.
 
     Attributes:
+        task: whose answers it is about; None for those of every task.
         unit: `share` for what lies between 0 and 1, so that percentage points have a meaning; else as shown.
         higher_is_better: None where neither direction is better, as with a bias.
         kind: a rate is a share of rows, the metric's `trials`.
@@ -49,7 +50,7 @@ class Metric:
     """
 
     name: str
-    task: Task
+    task: Task | None
     unit: str
     higher_is_better: bool | None
     kind: Kind

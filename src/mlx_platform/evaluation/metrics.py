@@ -26,7 +26,7 @@ _ALL = (
     *number_metrics(),
     *ranking_metrics(),
 )
-_BY_TASK: Mapping[tuple[str, str], Metric] = {(metric.task, metric.name): metric for metric in _ALL}
+_BY_TASK: Mapping[tuple[str | None, str], Metric] = {(metric.task, metric.name): metric for metric in _ALL}
 METRICS: Mapping[str, Metric] = dict(reversed({metric.name: metric for metric in reversed(_ALL)}.items()))
 """One metric of each name. Tasks that share a name share its unit and direction."""
 

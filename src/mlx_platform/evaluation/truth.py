@@ -10,7 +10,7 @@ from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import Array, Columns
 from mlx_platform.core.text import did_you_mean, listed, printable
 from mlx_platform.evaluation.resample import Codes, Floats
-from mlx_platform.evaluation.scored import Classified, Predicted, Scored
+from mlx_platform.evaluation.scored import Classified, Mask, Predicted, Ranked, Scored, Tagged
 
 _LABELS_SHOWN = 12
 
@@ -23,49 +23,147 @@ def score(
     *,
     among: Sequence[str] = (),
     column: str = "label",
-    weights: Floats | None = None,
-    groups: Codes | None = None,
+    weights: Array | None = None,
+    groups: Array | None = None,
+    queries: Array | None = None,
+    positive: str = "",
 ) -> Scored:
     """Put answers beside the truth.
 
     Args:
-        task: `classification` or `regression`.
-        truth: the true labels or numbers [rows], as they stand in a file.
+        task: `classification`, `multilabel`, `regression` or `ranking`.
+        truth: the true labels or numbers [rows], as they stand in a file. Several labels of one row are a
+            list, or text such as `cat|dog`; a row without any has an empty one. Of a ranking, the relevance.
         answers: what the model said: `label` [rows] or `label_index` [rows], and `probabilities`
-            [rows, classes] where there are any; or `value` [rows].
+            [rows, classes] where there are any; `labels` [rows] and `probabilities` of several labels each;
+            or `value` [rows].
         labels: the labels in the order of the model's classes; those of the probabilities' columns.
         among: all labels that a truth may have, where that is more than the model knows; the codes are
             theirs. Two models with different labels are compared among the labels of both.
         column: the name of the truth column, for messages.
         weights: what each row counts [rows], finite and not negative; None for one each.
-        groups: codes of the clusters that rows belong to [rows]; None where rows are independent.
+        groups: which rows belong together [rows], as values of any kind; None where rows are independent.
+        queries: of a ranking, which rows compete with each other [rows], as values of any kind.
+        positive: of two classes, the one that precision and recall are about; the second one by default.
 
     Raises:
-        UsageError: a truth is missing, of the wrong type, or a label that the model does not know.
+        UsageError: a truth is missing, of the wrong type, or a label that the model does not know; a weight
+            that is none; a ranking without queries.
         UndecidedError: there are no rows, or the task has no metrics.
     """
     if len(truth) == 0:
         raise UndecidedError("There are no rows to evaluate on.")
+    weighed = None if weights is None else _weights(weights)
+    grouped = None if groups is None else group_codes(groups)
     if task == "regression":
-        return Predicted(numbers(truth, column), _numeric_answers(answers), weights, groups)
-    if task != "classification":
+        return Predicted(numbers(truth, column), _numeric_answers(answers), weighed, grouped)
+    if task == "ranking":
+        return _ranked(truth, answers, column, weighed, grouped, queries)
+    if task not in ("classification", "multilabel"):
         raise UndecidedError(
             f"A model for {task} cannot be evaluated: its outputs have no meaning to compare with a truth.",
             hint='Declare task = "classification" or "regression" in its model.toml and register it again.',
         )
     labels = model_labels(answers, labels)
     among = tuple(among) or labels
-    codes = label_codes(truth, among, column)
     place = np.array([among.index(label) for label in labels], dtype=np.int64)
+    probabilities = _placed(answers.get("probabilities"), place, len(among))
+    if task == "multilabel":
+        said = tag_mask(answers["labels"], among, "labels")
+        return Tagged(tag_mask(truth, among, column), said, probabilities, weighed, grouped, among)
     return Classified(
-        truth=codes,
+        truth=label_codes(truth, among, column),
         answer=place[_answered_codes(answers, labels)],
-        probabilities=_placed(answers.get("probabilities"), place, len(among)),
+        probabilities=probabilities,
         classes=len(among),
-        weights=weights,
-        groups=groups,
+        weights=weighed,
+        groups=grouped,
         labels=among,
+        positive=_positive(positive, among),
     )
+
+
+def _ranked(
+    truth: Array,
+    answers: Columns,
+    column: str,
+    weights: Floats | None,
+    groups: Codes | None,
+    queries: Array | None,
+) -> Ranked:
+    if queries is None:
+        raise UsageError(
+            "A ranking needs the column that says which rows belong to one query.",
+            hint='Name it as query = "..." in the dataset table of the gate file.',
+        )
+    relevance = numbers(truth, column)
+    below = np.flatnonzero(relevance < 0)
+    if len(below):
+        raise _bad_row(column, int(below[0]), f"holds the relevance {relevance[below[0]]:g}, less than none")
+    return Ranked(relevance, _numeric_answers(answers), group_codes(queries), weights, groups)
+
+
+def _positive(label: str, labels: Sequence[str]) -> int:
+    if not label:
+        return 1
+    if label not in labels:
+        raise UsageError(
+            f"The positive class {printable(label, 80)!r} is none of the model's.",
+            hint=f"{did_you_mean(label, labels)} Known: {listed(labels, _LABELS_SHOWN, width=40)}.",
+        )
+    return list(labels).index(label)
+
+
+def _weights(column: Array) -> Floats:
+    weights = numbers(column, "weight")
+    below = np.flatnonzero(weights < 0)
+    if len(below):
+        raise _bad_row("weight", int(below[0]), f"holds {weights[below[0]]:g}; a weight is not negative")
+    return weights
+
+
+def group_codes(column: Array) -> Codes:
+    """Codes from 0 for the values of a column [rows]; rows without a value belong to nobody else's group."""
+    codes: dict[object, int] = {}
+    found = np.empty(len(column), np.int64)
+    for row, cell in enumerate(column.tolist()):
+        missing = cell is None or cell != cell  # noqa: PLR0124 - NaN alone differs from itself
+        key = ("row", row) if missing else cell if isinstance(cell, Hashable) else repr(cell)
+        found[row] = codes.setdefault(key, len(codes))
+    return found
+
+
+def tag_mask(cells: Array, labels: Sequence[str], column: str = "label") -> Mask:
+    """Which classes each row has [rows, classes], from lists of labels or text such as `cat|dog`.
+
+    Raises:
+        UsageError: names the first row with a missing cell or an unknown label.
+    """
+    known = {label: code for code, label in enumerate(labels)}
+    mask = np.zeros((len(cells), len(labels)), np.bool_)
+    for row, cell in enumerate(cells.tolist()):
+        if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+            raise _bad_row(column, row, "holds no value", _EMPTY_HINT)
+        for one in _several(cell):
+            code = next((known[text] for text in _spellings(one) if text in known), None)
+            if code is None:
+                raise _bad_row(column, row, *_unknown_label(one, labels))
+            mask[row, code] = True
+    return mask
+
+
+_SEPARATOR = "|"
+_EMPTY_HINT = "Write an empty text, or an empty list, for a row without any label."
+
+
+def _several(cell: Any) -> Sequence[Any]:
+    if isinstance(cell, bytes):
+        cell = cell.decode("utf-8", "replace")
+    if isinstance(cell, str):
+        return [part.strip() for part in cell.split(_SEPARATOR)] if cell.strip() else []
+    if isinstance(cell, np.ndarray):
+        return list(cell.tolist())
+    return cell if isinstance(cell, list | tuple) else [cell]
 
 
 def model_labels(answers: Columns, labels: Sequence[str] = ()) -> tuple[str, ...]:
@@ -86,6 +184,8 @@ def model_labels(answers: Columns, labels: Sequence[str] = ()) -> tuple[str, ...
 def _placed(probabilities: Array | None, place: Codes, classes: int) -> Floats | None:
     if probabilities is None:
         return None
+    if len(place) == classes and np.array_equal(place, np.arange(classes)):
+        return probabilities  # as they are: they may be many
     placed = np.zeros((len(probabilities), classes))
     placed[:, place] = probabilities
     return placed

@@ -25,7 +25,8 @@ class Answers:
 
     Attributes:
         columns: classification: `label` (object [n]), `label_index` (INT64 [n]), `confidence` [n] and
-            `probabilities` [n, classes]; regression: `value` [n]; otherwise the outputs.
+            `probabilities` [n, classes]; multilabel: `labels` (text such as `cat|dog` [n]) and
+            `probabilities`; regression: `value` [n]; otherwise the outputs.
         tensors: the raw outputs by name.
     """
 

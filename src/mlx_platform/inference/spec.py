@@ -15,7 +15,8 @@ from mlx_platform.inference.steps.step import Site, Step
 
 FORMAT = 1
 SPEC_CAP = 1024 * 1024  # bytes of a model.toml
-Task = Literal["classification", "regression", "tensors"]
+Task = Literal["classification", "multilabel", "regression", "tensors"]
+_ANSWERING = {"classification": "labels", "multilabel": "threshold", "regression": "value"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class ModelSpec:
     def _answering(self) -> tuple[StepSpec, ...]:
         if self.post or self.task == "tensors":
             return self.post
-        rank = 2 if self.task == "classification" else 1
+        rank = 1 if self.task == "regression" else 2
         names = [
             tensor.name
             for tensor in self.outputs
@@ -96,7 +97,7 @@ class ModelSpec:
             raise UsageError(
                 f"The outputs do not say which one answers the {self.task}.", hint="Declare a [[post]] step."
             )
-        return (StepSpec("labels" if rank == 2 else "value", {"output": names[0]}),)
+        return (StepSpec(_ANSWERING[self.task], {"output": names[0]}),)
 
     def _site(self) -> Site:
         return Site(

@@ -4,6 +4,7 @@ import numpy as np
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array, text_column
+from mlx_platform.core.text import printable
 from mlx_platform.inference.steps.step import Batch, Options, Site, Step
 
 
@@ -29,6 +30,31 @@ class SoftmaxStep(Step):
 
     def __call__(self, batch: Batch) -> Batch:
         return batch | {self._into: softmax(batch[self._output])}
+
+
+def sigmoid(scores: Array) -> Array:
+    """1 / (1 + exp(-x)), in the scores' own precision (at least single)."""
+    values = scores.astype(np.result_type(scores.dtype, np.float32), copy=False)
+    # The exponential of a negative number never overflows, and either side has one.
+    powers = np.exp(-np.abs(values))
+    shares: Array = np.where(values >= 0, 1, powers) / (1 + powers)
+    return shares
+
+
+class SigmoidStep(Step):
+    """`sigmoid`: scores of the output `output` become the probabilities `into`, each class on its own."""
+
+    kind = "sigmoid"
+
+    def __init__(self, options: Options, site: Site) -> None:
+        self._output = site.output(options.text("output")).name
+        self._into = options.text("into", "probabilities")
+        options.done()
+        self.takes = {self._output: "tensor"}
+        self.makes = (self._into,)
+
+    def __call__(self, batch: Batch) -> Batch:
+        return batch | {self._into: sigmoid(batch[self._output])}
 
 
 class LabelsStep(Step):
@@ -57,6 +83,47 @@ class LabelsStep(Step):
             "confidence": probabilities.max(axis=1),
             "probabilities": probabilities,
         }
+
+
+SEPARATOR = "|"
+"""Between the labels of a row that has several, in answers and in files."""
+
+
+class ThresholdStep(Step):
+    """`threshold`: every class of a row whose probability reaches its threshold.
+
+    `thresholds` holds one number for all classes (0.5 unless it is given), or one for each. Makes `labels`
+    (text such as `cat|dog`, in the order of the classes, empty for none) and `probabilities` [rows, classes].
+    """
+
+    kind = "threshold"
+
+    def __init__(self, options: Options, site: Site) -> None:
+        self._output = options.text("output", "probabilities")
+        self._thresholds = np.array(options.numbers("thresholds", (0.5,)))
+        options.done()
+        self._labels = text_column(list(site.labels)) if site.labels else None
+        for label in site.labels:
+            if SEPARATOR in label:
+                raise UsageError(
+                    f"The label {printable(label, 80)!r} holds {SEPARATOR!r}, which separates labels."
+                )
+        if site.labels and len(self._thresholds) not in {1, len(site.labels)}:
+            raise UsageError(
+                f"Step 'threshold' has {len(self._thresholds)} thresholds for {len(site.labels)} labels."
+            )
+        self.takes = {self._output: "tensor"}
+        self.makes = self.answers = ("labels", "probabilities")
+
+    def __call__(self, batch: Batch) -> Batch:
+        probabilities = batch[self._output]
+        names = _class_names(self._labels, probabilities)
+        if len(self._thresholds) not in {1, len(names)}:
+            raise UsageError(f"The model answers {len(names)} classes, not {len(self._thresholds)}.")
+        # In the probabilities' own precision, so that 0.7 reaches a threshold of 0.7.
+        reached = probabilities >= self._thresholds.astype(probabilities.dtype)
+        labels = text_column([SEPARATOR.join(names[row]) for row in reached])
+        return batch | {"labels": labels, "probabilities": probabilities}
 
 
 class TopStep(Step):
