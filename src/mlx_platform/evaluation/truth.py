@@ -166,6 +166,10 @@ def _several(cell: Any) -> Sequence[Any]:
     return cell if isinstance(cell, list | tuple) else [cell]
 
 
+CLASS_TASKS = ("classification", "multilabel")
+"""Tasks whose models have classes with labels."""
+
+
 def model_labels(answers: Columns, labels: Sequence[str] = ()) -> tuple[str, ...]:
     """The labels of a model's classes; their numbers when it declares none.
 

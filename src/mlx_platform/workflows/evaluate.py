@@ -31,7 +31,12 @@ from mlx_platform.workflows.subject import Subject, open_subject
 if TYPE_CHECKING:
     from mlx_platform.evaluation.scored import Scored
 
-_DEFAULT_GATES = {"classification": "accuracy:max_drop=1pp", "regression": "rmse:max_rise=2%rel"}
+_DEFAULT_GATES = {
+    "classification": "accuracy:max_drop=1pp",
+    "multilabel": "subset_accuracy:max_drop=1pp",
+    "regression": "rmse:max_rise=2%rel",
+    "ranking": "ndcg@10:max_drop=1pp",
+}
 
 
 def evaluate(

@@ -12,7 +12,7 @@ from mlx_platform.core.settings import EvaluationSettings
 from mlx_platform.core.tensors import Array, Columns, row_count
 from mlx_platform.core.text import plural, printable
 from mlx_platform.evaluation.gates import DatasetRules
-from mlx_platform.evaluation.truth import model_labels
+from mlx_platform.evaluation.truth import CLASS_TASKS, model_labels
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.subject import Subject, open_model
 
@@ -113,5 +113,5 @@ def answer(context: Context, subject: Subject, features: Columns) -> Answered:
                 raise error.moved(start) from error
             advance(row_count(chunk))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    labels = model_labels(columns, model.labels) if model.spec.task == "classification" else ()
+    labels = model_labels(columns, model.labels) if model.spec.task in CLASS_TASKS else ()
     return Answered(columns, labels)
