@@ -50,9 +50,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mlx-bench-") as folder:
         os.environ["MLX_CACHE_DIR"] = str(Path(folder) / "cache")
         os.environ["MLX_ACTOR"] = "benchmark"
-        os.environ["MLX_REGISTRY_TIMEOUT"] = (
-            "300"  # a busy machine is measured all the same
-        )
+        os.environ["MLX_REGISTRY_TIMEOUT"] = "300"  # a busy machine is measured all the same
         projects = dict(_projects(Path(folder), chosen.versions))
         local, remote = {}, {}
         for size, project in projects.items():
