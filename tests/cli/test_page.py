@@ -82,7 +82,41 @@ def test_of_many_checks_those_that_did_not_pass_come_first() -> None:
     page = drawn(Report("", "", checks=(*checks, Check("bad", Verdict.FAIL, "0", "1"))))
 
     assert "bad" in page
-    assert "and 19 more" in page
+    assert "and 19 more;" in page
+
+
+def test_checks_come_worst_first_and_say_which_rows_they_are_about() -> None:
+    page = drawn(
+        Report(
+            "",
+            "",
+            checks=(
+                Check("small", Verdict.UNDECIDED, "", ">= 1", skipped="too small"),
+                Check("fine", Verdict.PASS, "1", "1"),
+                Check("open", Verdict.UNDECIDED, "1", "1"),
+                Check("bad", Verdict.FAIL, "0", "1", part="lang=de"),
+            ),
+        )
+    )
+
+    words = [line.split()[0] for line in page.splitlines() if line.startswith(" ") and "─" not in line]
+    assert words == ["check", "bad", "open", "fine", "small"]
+    assert "bad [lang=de]" in page
+
+
+def test_the_rest_of_many_bad_checks_is_counted() -> None:
+    page = drawn(
+        Report("", "", checks=tuple(Check(f"bad{index}", Verdict.FAIL, "0", "1") for index in range(15)))
+    )
+
+    assert "and 3 more, 3 of them not passed" in page
+
+
+def test_what_stands_in_for_details_is_shown_on_a_terminal_and_the_details_are_not() -> None:
+    page = drawn(Report("", "", brief=(Text("short", "a"),), details=(Text("long", "b"),)))
+
+    assert "short" in page
+    assert "long" not in page
 
 
 def test_charts_become_lines_of_marks_with_gaps_where_values_are_missing() -> None:

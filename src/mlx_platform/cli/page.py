@@ -5,12 +5,12 @@ It is drawn by hand, because the library for it takes longer to load than most c
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from mlx_platform.core.report import Bars, Lines, Matrix, Result, Section, Table, Text
 from mlx_platform.core.text import printable
 from mlx_platform.core.values import frozen
-from mlx_platform.core.verdict import Check, Verdict
+from mlx_platform.core.verdict import Check, Verdict, worst_first
 
 _STYLES = {
     Verdict.PASS: "32",  # green
@@ -43,7 +43,7 @@ class Page:
         parts = [head]
         if report.facts:
             parts.append(self._facts(result))
-        parts += [self._section(section) for section in report.sections]
+        parts += [self._section(section) for section in (*report.sections, *report.brief)]
         if len(report.checks) > _MOST_CHECKS and report.sections:
             # The sections say it shorter already.
             parts.append(f" {len(report.checks)} checks; --report and --json have them all")
@@ -133,22 +133,24 @@ class Page:
         return lines
 
     def _checks(self, checks: tuple[Check, ...]) -> str:
-        ranked: Iterable[Check] = checks
-        if len(checks) > _MOST_CHECKS:
-            ranked = sorted(checks, key=lambda check: check.verdict is Verdict.PASS)[:_MOST_CHECKS]
+        ranked = worst_first(checks)
         rows = [
             (
-                check.name,
+                f"{check.name} [{check.part}]" if check.part else check.name,
                 "skipped" if check.skipped else check.verdict,
                 check.measured,
                 check.threshold,
                 check.skipped or check.message,
             )
-            for check in ranked
+            for check in ranked[:_MOST_CHECKS]
         ]
         table = self._table(("check", "verdict", "measured", "threshold", ""), rows)
-        rest = len(checks) - _MOST_CHECKS
-        return f"{table}\n and {rest} more; --report and --json have all" if rest > 0 else table
+        rest = ranked[_MOST_CHECKS:]
+        if not rest:
+            return table
+        bad = sum(not check.skipped and check.verdict is not Verdict.PASS for check in rest)
+        count = f"{len(rest)} more, {bad} of them not passed" if bad else f"{len(rest)} more"
+        return f"{table} and {count}; --report and --json have all"
 
 
 def _shown(text: str) -> str:

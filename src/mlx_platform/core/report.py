@@ -4,8 +4,9 @@ A workflow returns a `Result`: data for machines and a `Report` for people. The 
 Markdown writers each draw the same report.
 """
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from mlx_platform.core.values import frozen
 from mlx_platform.core.verdict import Check, Verdict
@@ -73,15 +74,81 @@ class Text:
     body: str
 
 
+@frozen
+class Span:
+    """A value with its interval, and what it is seen against; NaN leaves a mark out.
+
+    `text` says in words what is drawn, and `note` what there is to say beside it.
+    """
+
+    name: str
+    value: float
+    lower: float = math.nan
+    upper: float = math.nan
+    baseline: float = math.nan
+    threshold: float = math.nan
+    text: str = ""
+    note: str = ""
+    verdict: Verdict | None = None
+
+
+@frozen
+class Spans:
+    """Dots with whiskers, a line each. `shared` puts all of them on one scale, else each has its own."""
+
+    title: str
+    spans: tuple[Span, ...]
+    shared: bool = False
+    note: str = ""
+
+
+@frozen
+class Points:
+    """A series of a plot: [n] coordinates, and the ends of an upright whisker at each point if there are."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    lower: tuple[float, ...] = ()
+    upper: tuple[float, ...] = ()
+
+
+@frozen
+class Plot:
+    """Points over two numeric axes; `counts` are bars below, each (from, to, how many).
+
+    `guide` is a dashed line from one point to another, such as that of no skill.
+    """
+
+    title: str
+    x: str
+    y: str
+    series: tuple[Points, ...]
+    kind: Literal["line", "dots"] = "line"
+    guide: tuple[tuple[float, float], tuple[float, float]] | None = None
+    counts: tuple[tuple[float, float, int], ...] = ()
+    note: str = ""
+
+
+@frozen
+class Gauge:
+    """A number for tools that follow it over time; labels tell its samples apart."""
+
+    name: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
 Section = Table | Bars | Lines | Matrix | Text
+Drawing = Spans | Plot
 
 
 @frozen
 class Report:
     """A page: a head, one sentence that says it all, sections, checks, and the next commands to run.
 
-    `sections` marked in `details` are left out on a terminal, where a page must stay short. `lines` are
-    values for scripts: where there are any, they are all that is printed.
+    `details` are left out on a terminal, where a page must stay short; `brief` stands there alone, for what
+    `details` draw in full. `lines` are values for scripts: where there are any, they are all that is printed.
     """
 
     title: str
@@ -89,9 +156,11 @@ class Report:
     facts: tuple[Fact, ...] = ()
     sections: tuple[Section, ...] = ()
     checks: tuple[Check, ...] = ()
-    details: tuple[Section, ...] = ()
+    brief: tuple[Section, ...] = ()
+    details: tuple[Section | Drawing, ...] = ()
     next_steps: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    gauges: tuple[Gauge, ...] = ()
 
 
 @frozen

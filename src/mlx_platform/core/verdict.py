@@ -31,7 +31,9 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 class Check:
     """One question with its answer, as gates, drift features and consistency rates all ask it.
 
-    `skipped` holds the reason when the check was left out on purpose; it then decides nothing.
+    `skipped` holds the reason when the check was left out on purpose; it then decides nothing. `part` names
+    the rows that it is about where these are not all, such as `lang=de`. `values` are its numbers by name, as
+    text. `file` and `line` (from 1, 0 when unknown) say where it is asked.
     """
 
     name: str
@@ -41,8 +43,23 @@ class Check:
     message: str = ""
     group: str = ""
     skipped: str = ""
+    part: str = ""
+    values: tuple[tuple[str, str], ...] = ()
+    file: str = ""
+    line: int = 0
+
+    @property
+    def title(self) -> str:
+        """The question in full: `accuracy max_drop 1pp [slice lang=de]`."""
+        asked = f"{self.name} {self.threshold}".strip()
+        return f"{asked} [slice {self.part}]" if self.part else asked
 
 
 def verdict_of(checks: Iterable[Check]) -> Verdict:
     """The worst verdict of the checks that decided something; undecided when none did."""
     return worst(check.verdict for check in checks if not check.skipped)
+
+
+def worst_first(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """The checks by what must be looked at first; those that decide nothing come last, in their order."""
+    return tuple(sorted(checks, key=lambda check: (bool(check.skipped), -_SEVERITY.index(check.verdict))))
