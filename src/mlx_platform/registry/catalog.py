@@ -268,6 +268,7 @@ class Catalog:
             if known and if_exists == "fail":
                 raise _same(known)
             if known:
+                self._write_label(known)  # whoever registered it may have died before
                 return known, False
             number = publish(self._backend.store, name, package, lineage)
             first = self._same_content(name, package.content_digest)
@@ -277,8 +278,7 @@ class Catalog:
                 if if_exists == "fail":
                     raise _same(first)
                 return first, False
-        version = self._lookup.get(name, number)
-        self.set_tags(version, {LABEL: version.label})
+        self._write_label(self._lookup.get(name, number))
         return self._lookup.get(name, number), True
 
     def same_content(self, name: str, package: "Package") -> Version | None:
@@ -395,6 +395,10 @@ class Catalog:
         from mlx_platform.registry.foreign import Foreign
 
         return Foreign(self._backend, self._cache)
+
+    def _write_label(self, version: Version) -> None:
+        if version.tags.get(LABEL) != version.label:
+            self.set_tags(version, {LABEL: version.label})
 
     def _same_content(self, name: str, content: str) -> Version | None:
         same = self._backend.reader.tagged(name, CONTENT, content)
