@@ -1,0 +1,1 @@
+"""Data files read batch by batch, one module per format."""

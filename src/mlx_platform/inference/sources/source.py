@@ -1,0 +1,137 @@
+"""What all sources of rows have in common, and which one reads a file."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.tensors import Array
+from mlx_platform.core.text import did_you_mean, listed, printable
+from mlx_platform.inference.sources.file import Advance
+
+PARQUET = (".parquet", ".pq")
+ARROW = (".arrow", ".feather", ".ipc")
+_CSV = (".csv",)
+_JSONL = (".jsonl", ".ndjson")
+SUFFIXES = (*PARQUET, *_CSV, *_JSONL, *ARROW)
+
+
+class Source(ABC):
+    """Rows that are read batch by batch, as often as needed.
+
+    Attributes:
+        path: the file or folder.
+        columns: names in file order.
+        rows: how many there are; None where only reading them tells.
+        size: bytes.
+        position: bytes read in the pass that is under way.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: int | None
+    size: int
+    position: int = 0
+
+    @abstractmethod
+    def batches(self, rows: int, columns: Sequence[str] | None = None) -> Iterator[dict[str, Array]]:
+        """Read from the first row on.
+
+        Args:
+            rows: a batch has no more than these; it has fewer where rows are large.
+            columns: the ones to read, all when None.
+
+        Raises:
+            UsageError: the file is damaged, or changed while it was read.
+        """
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """The SHA-256 of the bytes, in hex; of names and digests for a folder.
+
+        Raises:
+            UsageError: the data changed since they were opened.
+        """
+
+    def locate(self, row: int) -> str:
+        """Where a row, counted from 0, is to be found: the file and the row or line."""
+        return f"{self.path}, row {row:,}"
+
+    def require(self, name: str) -> None:
+        """Refuse a name that is no column.
+
+        Raises:
+            UsageError: the hint names the closest column and lists all.
+        """
+        if name not in self.columns:
+            raise no_column(self.path, name, self.columns)
+
+
+def no_column(path: Path, name: str, names: Sequence[str]) -> UsageError:
+    closest = did_you_mean(name, names)
+    hint = closest if closest.startswith("Known") else f"{closest} Columns: {listed(names)}."
+    return UsageError(f"{path} has no column {printable(name, 80)!r}.", hint=hint)
+
+
+def check_names(path: Path, names: Iterable[str]) -> tuple[str, ...]:
+    """The names of a file's columns.
+
+    Raises:
+        UsageError: there are none, or one is there twice.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UsageError(f"{path} has two columns {printable(name, 80)!r}.")
+        seen.add(name)
+    if not seen:
+        raise UsageError(f"{path} has no columns.")
+    return tuple(names)
+
+
+def open_dataset(path: Path, advance: Advance | None = None) -> Source:
+    """Open a data file by its suffix, a folder of such files, or a folder of images.
+
+    CSV and JSON Lines say nothing about their columns, so they are read once here: a broken line or a mixed
+    encoding is met before anything is done with the rows.
+
+    Args:
+        path: the file or folder.
+        advance: told of the bytes read here.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: an unknown suffix, or a file that cannot be read.
+        UndecidedError: no rows, so nothing can be said about them.
+    """
+    from mlx_platform.inference.sources.folder import open_folder
+
+    if path.is_dir():
+        return open_folder(path)
+    return open_file(path, advance)
+
+
+def open_file(path: Path, advance: Advance | None = None) -> Source:
+    """Open a data file by its suffix; see `open_dataset`."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES and path.exists():
+        raise UsageError(
+            f"{path} is no kind of data file that can be read.",
+            hint=f"Known suffixes: {', '.join(SUFFIXES)}.",
+        )
+    if suffix in _CSV:
+        from mlx_platform.inference.sources.delimited import CsvSource
+
+        return CsvSource(path, advance)
+    if suffix in _JSONL:
+        from mlx_platform.inference.sources.jsonlines import JsonLinesSource
+
+        return JsonLinesSource(path, advance)
+    if suffix in ARROW:
+        from mlx_platform.inference.sources.ipc import ArrowSource
+
+        return ArrowSource(path)
+    from mlx_platform.inference.sources.parquet import ParquetSource
+
+    return ParquetSource(path)
