@@ -6,8 +6,9 @@ import pytest
 
 from mlx_platform.core.verdict import Verdict, verdict_of
 from mlx_platform.evaluation.compare import compare
-from mlx_platform.evaluation.gates import Defaults, parse_expression, parse_gates
-from mlx_platform.evaluation.judge import judge, number, pair_measurements, shown, signed
+from mlx_platform.evaluation.gate_parser import parse_expression, parse_gates
+from mlx_platform.evaluation.gates import Defaults
+from mlx_platform.evaluation.judge import Known, judge, number, pair_measurements, shown, signed
 from mlx_platform.evaluation.measure import measure_scored
 from mlx_platform.evaluation.scored import Classified
 
@@ -21,7 +22,9 @@ def _answers(rows, right, *, classes=2):
 
 def _judge(text, candidate, baseline=None, **defaults):
     comparison = None if baseline is None else compare(candidate, baseline)
-    return judge([parse_expression(text)], measure_scored(candidate), comparison, Defaults(**defaults))[0]
+    return judge(
+        [parse_expression(text)], Known(measure_scored(candidate), comparison), Defaults(**defaults)
+    )[0]
 
 
 def test_a_limit_compares_the_value_and_shows_the_interval():
@@ -50,7 +53,7 @@ def test_a_metric_that_cannot_be_measured_never_passes():
 
 
 def test_a_metric_that_nobody_measured_never_passes():
-    judged = judge([parse_expression("model_size_mb<=30")], {})[0]
+    judged = judge([parse_expression("model_size_mb<=30")], Known({}))[0]
 
     assert judged.check.verdict is Verdict.UNDECIDED
 
@@ -119,7 +122,7 @@ def test_a_warning_is_shown_and_decides_nothing():
         }
     ).gates
 
-    warning, real = judge(gates, measure_scored(_answers(100, 91)))
+    warning, real = judge(gates, Known(measure_scored(_answers(100, 91))))
 
     assert warning.check.verdict is Verdict.FAIL
     assert warning.check.skipped
@@ -141,7 +144,7 @@ def test_a_gate_is_json_ready(classified):
     gates = [parse_expression(text) for text in ("accuracy>=0.5", "accuracy:max_drop=1pp", "log_loss<=1")]
 
     documents = [
-        judged.document() for judged in judge(gates, measure_scored(scored), compare(scored, scored))
+        judged.document() for judged in judge(gates, Known(measure_scored(scored), compare(scored, scored)))
     ]
 
     assert orjson.loads(orjson.dumps(documents)) == documents

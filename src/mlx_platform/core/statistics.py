@@ -193,6 +193,58 @@ def bca_interval(
     return Interval(float(lower), float(upper))
 
 
+def bca_confidence(
+    point: float, draws: npt.NDArray[np.float64], left_out: npt.NDArray[np.float64], below: float
+) -> float:
+    """The confidence with which a statistic lies below a number: what the ends of `bca_interval` invert to.
+
+    One less it is the one-sided p-value of lying at or above the number. Beyond all resamples, whose count
+    limits what they can tell, it is the normal tail with their standard error.
+
+    Args:
+        point: the statistic of all rows.
+        draws: its values on the resamples; NaN where it is not defined.
+        left_out: its values with one row, or one of many equal groups of rows, left out.
+        below: the number.
+
+    Returns:
+        From 0 to 1; NaN when more than a twentieth of the resamples are undefined.
+    """
+    finite = draws[np.isfinite(draws)]
+    if not math.isfinite(point) or len(finite) == 0 or len(finite) < 0.95 * len(draws):
+        return math.nan
+    error = float(finite.std())
+    if error == 0:
+        return 1.0 if point < below else 0.0
+    normal = _NORMAL.cdf((below - point) / error)
+    share = float(np.mean(finite < below))
+    under = float((np.sum(finite < point) + 0.5 * np.sum(finite == point)) / len(finite))
+    if not 0 < under < 1:
+        return normal
+    if not 0 < share < 1:
+        least = 1 / (len(finite) + 1)
+        return min(normal, least) if share == 0 else max(normal, 1 - least)
+    bias = _NORMAL.inv_cdf(under)
+    distance = _NORMAL.inv_cdf(share) - bias
+    stretch = 1 + _acceleration(left_out) * distance
+    return _NORMAL.cdf(distance / stretch - bias) if stretch > 0 else share
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values of the step-down procedure (Holm, Scand. J. Statistics 6, 1979); NaN stays NaN.
+
+    Rejecting those at or below a level keeps the chance of any false rejection below it, whatever depends on
+    what.
+    """
+    known = [index for index, value in enumerate(p_values) if not math.isnan(value)]
+    adjusted = [math.nan] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(known, key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(known) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
 _JACKKNIFE_GROUPS = 100
 
 

@@ -110,8 +110,15 @@ class Margin:
 class Outcome:
     """The answer to one question about a difference.
 
-    `gain` is positive when the candidate is better; `lower` and `upper` are its one-sided bounds, less the
-    uncertainty of a relative margin. `rows_needed` is how many rows would probably decide, 0 when unknown.
+    Attributes:
+        gain: positive when the candidate is better.
+        lower: its one-sided bound, less the uncertainty of a relative margin.
+        upper: likewise.
+        margin: the tolerated loss in the metric's unit.
+        rows_needed: how many rows would probably decide, 0 when unknown.
+        message: what is in the way.
+        p_no_worse: p-value of a loss of the margin or more; small where it is ruled out. NaN when unmeasured.
+        p_worse: p-value of a loss of the margin or less; small where more is shown.
     """
 
     verdict: Verdict
@@ -121,6 +128,8 @@ class Outcome:
     margin: float
     rows_needed: int = 0
     message: str = ""
+    p_no_worse: float = math.nan
+    p_worse: float = math.nan
 
 
 def compare(
@@ -140,9 +149,15 @@ def compare(
     if type(candidate) is not type(baseline) or not np.array_equal(candidate.truth, baseline.truth):
         raise UsageError("Only two models of one task that answer the same rows can be compared.")
     wanted = wanted_metrics(candidate, metrics)
-    sides = [resample_metrics(scored, wanted, seed=seed) for scored in (candidate, baseline)]
+    # Counts of flips say nothing where rows weigh differently or depend on each other.
+    plain = candidate.weights is None and candidate.groups is None
+    counted = {one.name: _flips(one, candidate, baseline) for one in wanted} if plain else {}
+    drawn = [metric for metric in wanted if not counted.get(metric.name)]
+    sides = [resample_metrics(scored, drawn, seed=seed) for scored in (candidate, baseline)]
     differences = {
-        metric.name: _difference(metric, candidate, baseline, (sides[0], sides[1]), confidence)
+        metric.name: _difference(
+            metric, candidate, baseline, (sides[0], sides[1]), counted.get(metric.name), confidence
+        )
         for metric in wanted
     }
     flips = _flips(_primary(candidate), candidate, baseline)
@@ -174,6 +189,7 @@ def _difference(
     candidate: Scored,
     baseline: Scored,
     resampled: tuple[dict[str, Resampled], dict[str, Resampled]],
+    flips: Flips | None,
     confidence: float,
 ) -> Difference:
     values = metric.of(candidate), metric.of(baseline)
@@ -182,9 +198,6 @@ def _difference(
     if all(metric.name in side for side in resampled):
         pair = resampled[0][metric.name], resampled[1][metric.name]
         interval = pair[0].combine(pair[1], np.subtract).interval(confidence)
-    # Counts of flips say nothing where rows weigh differently or depend on each other.
-    plain = candidate.weights is None and candidate.groups is None
-    flips = _flips(metric, candidate, baseline) if plain else None
     if flips and flips.rows:
         interval = tango_interval(flips.won, flips.lost, flips.rows, confidence)
     return Difference(metric, *values, interval.lower, interval.upper, pair, flips)
@@ -236,14 +249,14 @@ def _decide(comparison: Comparison, difference: Difference, margin: Margin) -> O
 def _decide_by_flips(comparison: Comparison, flips: Flips, margin: float) -> Outcome:
     confidence = comparison.confidence
     z = tango_z(flips.won, flips.lost, flips.rows, margin)
-    critical = _NORMAL.inv_cdf(confidence)
     bounds = tango_interval(flips.won, flips.lost, flips.rows, 2 * confidence - 1)
     share = (flips.won + flips.lost) / flips.rows
     error = math.sqrt(max(0.0, share - flips.gain**2) / flips.rows)
     least = _rows_without_flips(margin, confidence) if margin > 0 else 0
     return _outcome(
-        passed=z > critical,
-        failed=z < -critical,
+        confidence,
+        p_no_worse=_NORMAL.cdf(-z),
+        p_worse=_NORMAL.cdf(z),
         gain=flips.gain,
         bounds=bounds,
         margin=margin,
@@ -273,15 +286,19 @@ def _decide_by_resampling(comparison: Comparison, difference: Difference, margin
     gain = sign * difference.value
     if math.isnan(bounds.lower):
         return _unmeasured(difference, Verdict.UNDECIDED, "not defined on too many resamples")
-    least = MIN_ROWS
+    least, p_no_worse, p_worse = MIN_ROWS, 1 - room.above(0.0), 1 - room.below(0.0)
     if room.error == 0:
         # Where no resample differs, the rows must be enough to have met a difference of the margin's size.
-        least = max(
-            least, _rows_without_flips(tolerated if metric.unit == "share" else _ONE_PERCENT, confidence)
-        )
+        share = tolerated if metric.unit == "share" else _ONE_PERCENT
+        least = max(least, _rows_without_flips(share, confidence))
+        chance = _chance_of_no_flip(share, units)
+        p_no_worse, p_worse = max(p_no_worse, chance), max(p_worse, chance)
+    if units < MIN_ROWS:
+        p_no_worse = p_worse = 1.0
     return _outcome(
-        passed=units >= least and bounds.lower > 0,
-        failed=units >= least and bounds.upper < 0,
+        confidence,
+        p_no_worse=p_no_worse,
+        p_worse=p_worse,
         gain=gain,
         bounds=Interval(bounds.lower - tolerated, bounds.upper - tolerated),
         margin=tolerated,
@@ -292,9 +309,17 @@ def _decide_by_resampling(comparison: Comparison, difference: Difference, margin
 
 
 def _outcome(
-    *, passed: bool, failed: bool, gain: float, bounds: Interval, margin: float, needed: int
+    confidence: float,
+    *,
+    p_no_worse: float,
+    p_worse: float,
+    gain: float,
+    bounds: Interval,
+    margin: float,
+    needed: int,
 ) -> Outcome:
-    verdict = Verdict.PASS if passed else Verdict.FAIL if failed else Verdict.UNDECIDED
+    level = 1 - confidence
+    verdict = Verdict.PASS if p_no_worse < level else Verdict.FAIL if p_worse < level else Verdict.UNDECIDED
     return Outcome(
         verdict,
         gain,
@@ -302,6 +327,8 @@ def _outcome(
         bounds.upper,
         margin,
         needed if verdict is Verdict.UNDECIDED else 0,
+        p_no_worse=p_no_worse,
+        p_worse=p_worse,
     )
 
 
@@ -341,3 +368,10 @@ def _rows_without_flips(margin: float, confidence: float) -> int:
         return _MOST_ROWS
     z = _NORMAL.inv_cdf(confidence)
     return math.floor(z * z * max(0.0, 1 - margin) / margin) + 1
+
+
+def _chance_of_no_flip(margin: float, rows: int) -> float:
+    """The p-value that Tango's test gives to a loss of the margin when no answer changed at all."""
+    if margin <= 0:
+        return 1.0
+    return _NORMAL.cdf(-math.sqrt(rows * margin / (1 - margin))) if margin < 1 else 0.0

@@ -1,17 +1,16 @@
-"""Gates, as a file or a one-off expression asks them: what a model must reach, how much it may lose."""
+"""Gates: what a model must reach, and how much it may lose."""
 
 import hashlib
 import json
 import math
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.evaluation.compare import Margin
-from mlx_platform.evaluation.metrics import METRICS, metric_of
+from mlx_platform.evaluation.metric import Metric
+from mlx_platform.evaluation.metrics import NONE, metric_of
 
 Limit = Literal["min", "max", "max_drop", "max_rise", "max_ratio", "superiority"]
 
@@ -26,16 +25,24 @@ SYSTEM_METRICS: Mapping[str, bool] = {
 }
 """Numbers about the package rather than its answers, and whether higher is better."""
 
-_FILE_KEYS = ("version", "gates", "defaults", "dataset", "baseline")
-_GATE_KEYS = ("metric", "min", "max", "max_drop", "max_rise", "superiority", "abs_floor", "level")
-_LIMITS: tuple[Limit, ...] = ("min", "max", "max_drop", "max_rise", "superiority")
-_EXPRESSION = re.compile(r"\s*(\w+)\s*(>=|<=)\s*([^\s<>=]+)\s*")
-_KEY_EXPRESSION = re.compile(r"\s*(\w+)\s*:\s*(\w+)\s*=\s*([^\s<>=]+)\s*")
-_AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(pp|abs|%rel)")
-
-
 Key = tuple[tuple[str, str], ...]
 """A slice: columns with the value that the slice's rows have in each, as text."""
+
+
+MISSING = "(missing)"
+
+
+def cell_text(value: Any) -> str:
+    """A cell as the text that tells slices apart: 3, 3.0 and "3" are one, and so are all missing values."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return MISSING
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,11 @@ class SliceRule:
     correct: Literal["holm", "none"] = "holm"
     require: tuple[Key, ...] = ()
 
+    @property
+    def shown(self) -> str:
+        """`lang, lang+device`."""
+        return ", ".join("+".join(columns) for columns in self.by)
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
@@ -65,7 +77,7 @@ class Gate:
         shown: the limit as it was written, such as `1pp`.
         warn: the answer is reported and never decides.
         slices: the gate asks about each slice of the rows rather than about all rows together.
-        guard: what it compares with in place of the file's baseline, such as `pinned`; empty for the baseline.
+        guard: what it compares with instead of the baseline, such as `pinned`; empty for the baseline.
         source: the file that asks; empty for an expression.
         line: where it does, from 1; 0 when unknown.
     """
@@ -78,21 +90,29 @@ class Gate:
     warn: bool = False
     slices: SliceRule | None = None
     guard: str = ""
-    source: str = ""
-    line: int = 0
+    source: str = field(default="", compare=False)
+    line: int = field(default=0, compare=False)
 
     @property
     def bound(self) -> str:
-        """The limit for people: `>= 0.9`, `max_drop 1pp`, `superiority`."""
-        if self.limit == "min":
-            return f">= {self.shown}"
-        if self.limit == "max":
-            return f"<= {self.shown}"
-        return f"{self.limit} {self.shown}".rstrip()
+        """The limit for people: `>= 0.9`, `max_drop 1pp`, `max_drop 2pp against pinned`, `superiority`."""
+        sign = {"min": ">=", "max": "<="}.get(self.limit, self.limit)
+        text = f"{sign} {self.shown}".rstrip()
+        return f"{text} against {self.guard}" if self.guard else text
 
     @property
     def name(self) -> str:
-        return f"{self.metric} {self.bound}"
+        """The question for people: `accuracy max_drop 1pp`, `accuracy >= 0.8 by lang`."""
+        text = f"{self.metric} {self.bound}"
+        return f"{text} by {self.slices.shown}" if self.slices else text
+
+    @property
+    def place(self) -> str:
+        """Where it is asked: `gates.toml, line 7: accuracy >= 0.9`."""
+        if not self.source:
+            return f"The gate {self.name!r}"
+        line = f", line {self.line}" if self.line else ""
+        return f"{self.source}{line}: {self.name}"
 
     @property
     def needs_baseline(self) -> bool:
@@ -154,77 +174,107 @@ class GateFile:
     source: str = ""
     digest: str = ""
 
+    @property
+    def slice_columns(self) -> tuple[str, ...]:
+        """The columns that make the slices of some gate."""
+        rules = (gate.slices for gate in self.gates if gate.slices)
+        return tuple(dict.fromkeys(column for rule in rules for by in rule.by for column in by))
 
-def parse_gates(document: Any, *, source: str = "the gates") -> GateFile:
-    """Check a gate document that was read already.
-
-    Raises:
-        UsageError: names the file, the gate and the key, with the closest known word.
-    """
-    table = _table(document, source, "the file")
-    _check_keys(table, _FILE_KEYS, source)
-    if table.get("version") != 1 or isinstance(table.get("version"), bool):
-        raise UsageError(f"{source}: version = 1 is missing.", hint="Write version = 1 in its first line.")
-    entries = table.get("gates", [])
-    if not isinstance(entries, list):
-        raise UsageError(f"{source}: gates is not a list.", hint="Write each gate as a [[gates]] table.")
-    gates: list[Gate] = []
-    for number, entry in enumerate(entries, start=1):
-        where = f"{source}, gate {number}"
-        gates += _parse_gate(_table(entry, where, "the gate"), where)
-    check_contradictions(gates, source)
-    baseline = table.get("baseline", "")
-    if not isinstance(baseline, str):
-        raise UsageError(f"{source}: baseline is not a text.", hint='Write baseline = "production".')
-    asked = GateFile(
-        gates=tuple(gates),
-        defaults=_parse_defaults(table.get("defaults", {}), source),
-        dataset=_parse_dataset(table.get("dataset", {}), source),
-        baseline=baseline,
-        source=source,
-    )
-    return replace(asked, digest=_digest(asked))
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """What some gate compares with besides the baseline."""
+        return tuple(dict.fromkeys(gate.guard for gate in self.gates if gate.guard))
 
 
-def parse_expression(text: str) -> Gate:
-    """Read `accuracy>=0.9`, `log_loss<=0.4`, `accuracy:max_drop=1pp` or `accuracy:superiority=true`.
+def check_task(
+    gates: Iterable[Gate],
+    task: str,
+    *,
+    labels: Sequence[str] | None = None,
+    custom: Mapping[str, Metric] = NONE,
+) -> None:
+    """Refuse gates on metrics that the task, or a model with these classes, does not have.
 
     Raises:
-        UsageError: it is none of these.
-    """
-    where = f"The gate {printable(text, 80)!r}"
-    if match := _EXPRESSION.fullmatch(text):
-        metric, sign, amount = match.groups()
-        entry = {"metric": metric, "min" if sign == ">=" else "max": amount}
-    elif match := _KEY_EXPRESSION.fullmatch(text):
-        metric, key, amount = match.groups()
-        _check_keys({key: amount}, _LIMITS, where)
-        entry = {"metric": metric, key: amount == "true" if key == "superiority" else amount}
-    else:
-        raise UsageError(
-            f"{where} cannot be read.", hint="Write accuracy>=0.9, log_loss<=0.4 or accuracy:max_drop=1pp."
-        )
-    return _parse_gate(entry, where)[0]
-
-
-def check_task(gates: Iterable[Gate], task: str) -> None:
-    """Refuse gates on metrics that the task does not have.
-
-    Raises:
-        UsageError: names the metric and those that the task has.
+        UsageError: names the gate, its file and line, and the metrics that the task has.
     """
     for gate in gates:
-        if gate.metric in METRICS:
-            metric_of(gate.metric, task)
-        elif gate.metric in PAIR_METRICS and task != "classification":
+        if gate.metric in SYSTEM_METRICS:
+            continue
+        if gate.metric in PAIR_METRICS:
+            if task != "classification":
+                raise UsageError(
+                    f"{gate.place}: {gate.metric} belongs to classification, and this is a model for {task}."
+                )
+            continue
+        try:
+            metric = metric_of(gate.metric, task, custom=custom, labels=labels)
+        except UsageError as error:
+            raise UsageError(f"{gate.place}: {error.message}", hint=error.hint) from error
+        if labels and metric.classes != "any" and (len(labels) == 2) is not (metric.classes == "two"):
+            meant = "two classes" if metric.classes == "two" else "more than two classes"
             raise UsageError(
-                f"The metric {gate.metric!r} belongs to classification, and this is a model for {task}."
+                f"{gate.place}: {metric.name} is for {meant}, and this model has {len(labels)}.",
+                hint="Take roc_auc_ovr, or recall[CLASS]." if metric.classes == "two" else "Take roc_auc.",
             )
 
 
-def _digest(asked: GateFile) -> str:
-    """The first 16 hex digits of the SHA-256 of what is asked."""
-    gates = [{key: value for key, value in asdict(gate).items() if key != "shown"} for gate in asked.gates]
+def check_contradictions(gates: Iterable[Gate]) -> None:
+    """Refuse limits, from whatever places, that no model can meet together or that make no sense together.
+
+    Raises:
+        UsageError: names both gates with their files and lines.
+    """
+    by_metric: dict[str, list[Gate]] = {}
+    for gate in gates:
+        by_metric.setdefault(gate.metric, []).append(gate)
+    for metric, asked in by_metric.items():
+        _check_range(metric, asked)
+        _check_wish(metric, [gate for gate in asked if not gate.warn])
+
+
+def _check_range(metric: str, gates: Sequence[Gate]) -> None:
+    lowest = max((gate for gate in gates if gate.limit == "min"), key=_threshold, default=None)
+    highest = min((gate for gate in gates if gate.limit == "max"), key=_threshold, default=None)
+    if lowest and highest and lowest.threshold > highest.threshold:
+        raise UsageError(
+            f"{_both(lowest, highest)}: {metric} cannot be at least {lowest.threshold:g} "
+            f"and at most {highest.threshold:g}.",
+            hint="" if lowest.slices == highest.slices else "All rows are made of the slices.",
+        )
+
+
+def _threshold(gate: Gate) -> float:
+    return gate.threshold
+
+
+def _check_wish(metric: str, gates: Sequence[Gate]) -> None:
+    # A gain was shown only where a loss is ruled out, so together the two can only be a misunderstanding.
+    gains = [gate for gate in gates if gate.limit == "superiority"]
+    losses = [gate for gate in gates if gate.limit in ("max_drop", "max_rise")]
+    for gain in gains:
+        for loss in losses:
+            if (gain.slices, gain.guard) == (loss.slices, loss.guard):
+                raise UsageError(
+                    f"{_both(gain, loss)}: {metric} must be better than the baseline, and may lose "
+                    f"{loss.shown} against it.",
+                    hint='Keep one of the two, or give one level = "warn".',
+                )
+
+
+def _both(first: Gate, second: Gate) -> str:
+    if first.source and first.source == second.source and first.line and second.line:
+        lines = sorted({first.line, second.line})
+        return f"{first.source}, line {' and '.join(map(str, lines))}"
+    return " and ".join(dict.fromkeys((first.place, second.place)))
+
+
+def digest_of(asked: GateFile) -> str:
+    """The first 16 hex digits of the SHA-256 of what is asked; places and spellings do not matter."""
+    gates = [
+        {key: value for key, value in asdict(gate).items() if key not in ("shown", "source", "line")}
+        for gate in asked.gates
+    ]
     asks = {
         "gates": sorted({json.dumps(gate, sort_keys=True) for gate in gates}),
         "defaults": asdict(asked.defaults),
@@ -232,199 +282,3 @@ def _digest(asked: GateFile) -> str:
         "baseline": asked.baseline or "production",
     }
     return hashlib.sha256(json.dumps(asks, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _table(value: Any, where: str, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise UsageError(f"{where}: {what} is not a table of named values.")
-    return value
-
-
-def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            raise UsageError(f"{where}: unknown key {printable(key, 60)!r}.", hint=did_you_mean(key, known))
-
-
-def _parse_gate(entry: Mapping[str, Any], where: str) -> list[Gate]:
-    _check_keys(entry, _GATE_KEYS, where)
-    metric = entry.get("metric")
-    known = (*METRICS, *PAIR_METRICS, *SYSTEM_METRICS)
-    if not isinstance(metric, str):
-        raise UsageError(f"{where}: metric is missing.", hint=f"Known: {', '.join(known)}.")
-    if metric not in known:
-        raise UsageError(
-            f"{where}: there is no metric {printable(metric, 60)!r}.", hint=did_you_mean(metric, known)
-        )
-    level = entry.get("level", "fail")
-    if level not in ("fail", "warn"):
-        raise UsageError(f'{where}: level is "fail" or "warn", not {printable(repr(level), 40)}.')
-    limits = [limit for limit in _LIMITS if limit in entry and entry[limit] is not False]
-    if not limits:
-        raise UsageError(f"{where}: {metric} has no limit.", hint=f"Add one of {', '.join(_LIMITS)}.")
-    if "abs_floor" in entry and not {"max_drop", "max_rise"} & set(limits):
-        raise UsageError(f"{where}: abs_floor belongs to max_drop or max_rise.")
-    gates = [_one_limit(metric, limit, entry, f"{where}, {metric}") for limit in limits]
-    return [replace(gate, warn=level == "warn") for gate in gates]
-
-
-def _one_limit(metric: str, limit: Limit, entry: Mapping[str, Any], where: str) -> Gate:
-    value = entry[limit]
-    if limit in ("min", "max"):
-        return Gate(metric, limit, threshold=_threshold(metric, value, where), shown=_shown(value))
-    if metric not in METRICS:
-        raise UsageError(f"{where}: {metric} is limited by min or max only.")
-    higher = METRICS[metric].higher_is_better
-    if higher is None:
-        raise UsageError(f"{where}: neither direction of {metric} is better.", hint="Use min and max.")
-    if limit == "superiority":
-        if value is not True:
-            raise UsageError(f"{where}: superiority is true or false, not {printable(repr(value), 40)}.")
-        return Gate(metric, limit)
-    right = "max_drop" if higher else "max_rise"
-    if limit != right:
-        direction = "higher" if higher else "lower"
-        raise UsageError(f"{where}: {direction} is better here.", hint=f"Write {right} instead of {limit}.")
-    return Gate(metric, limit, margin=_margin(metric, limit, entry, where), shown=_shown(value))
-
-
-def _is_share(metric: str) -> bool:
-    return metric in PAIR_METRICS or (metric in METRICS and METRICS[metric].unit == "share")
-
-
-def _threshold(metric: str, value: Any, where: str) -> float:
-    number = _number(value, where)
-    if isinstance(value, str) and value.endswith("%"):
-        if not _is_share(metric):
-            raise UsageError(f"{where}: {metric} is no share, so {printable(value, 40)!r} has no meaning.")
-        number /= 100
-    if _is_share(metric) and not 0 <= number <= 1:
-        raise UsageError(
-            f"{where}: {metric} lies between 0 and 1, so {number:g} cannot be its limit.",
-            hint="Write 0.9 or 90%.",
-        )
-    return number
-
-
-def _number(value: Any, where: str) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(_unpercented(value))
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise UsageError(f"{where}: {printable(repr(value), 60)} is no finite number.")
-    return number
-
-
-def _unpercented(value: Any) -> Any:
-    return value.removesuffix("%") if isinstance(value, str) else value
-
-
-def _shown(value: Any) -> str:
-    return value.strip() if isinstance(value, str) else str(value)
-
-
-def _margin(metric: str, limit: str, entry: Mapping[str, Any], where: str) -> Margin:
-    value = entry[limit]
-    match = _AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise UsageError(
-            f"{where}: {limit} = {printable(repr(value), 40)} has no unit, or none that is known.",
-            hint="Write 1pp (percentage points), 0.01abs (in the metric's unit) or 1%rel (of the baseline).",
-        )
-    amount, unit = float(match[1]), match[2]
-    if unit == "pp" and not _is_share(metric):
-        raise UsageError(
-            f"{where}: {metric} is no share, so it has no percentage points.", hint="Write 0.01abs or 1%rel."
-        )
-    if unit != "abs":
-        amount /= 100
-    if amount <= 0:
-        raise UsageError(
-            f"{where}: {limit} = {value} can never be shown to hold.",
-            hint="Allow a small loss, or demand a gain with superiority = true.",
-        )
-    if unit != "%rel" and _is_share(metric) and amount >= 1:
-        raise UsageError(f"{where}: {limit} = {value} allows every loss.")
-    floor = _number(entry.get("abs_floor", 0), f"{where}, abs_floor")
-    if floor < 0:
-        raise UsageError(f"{where}: abs_floor is negative.")
-    return Margin(amount, relative=unit == "%rel", floor=floor)
-
-
-def check_contradictions(gates: Iterable[Gate], where: str) -> None:
-    """Refuse limits, from whatever places, that no model can meet together.
-
-    Raises:
-        UsageError: names the metric and both limits.
-    """
-    lowest: dict[str, float] = {}
-    highest: dict[str, float] = {}
-    for gate in gates:
-        if gate.limit == "min":
-            lowest[gate.metric] = max(gate.threshold, lowest.get(gate.metric, -math.inf))
-        elif gate.limit == "max":
-            highest[gate.metric] = min(gate.threshold, highest.get(gate.metric, math.inf))
-    for metric, least in lowest.items():
-        most = highest.get(metric, math.inf)
-        if least > most:
-            raise UsageError(f"{where}: {metric} cannot be at least {least:g} and at most {most:g}.")
-
-
-def _parse_defaults(value: Any, source: str) -> Defaults:
-    table = _table(value, source, "defaults")
-    where = f"{source}, defaults"
-    _check_keys(table, [entry.name for entry in fields(Defaults)], where)
-    confidence = _number(table.get("confidence", 0.95), f"{where}, confidence")
-    if not 0.5 < confidence < 1:
-        raise UsageError(f"{where}: confidence lies between 0.5 and 1, and is {confidence:g}.")
-    return Defaults(
-        confidence=confidence,
-        seed=_whole(table, "seed", where),
-        on_inconclusive=_word(table, "on_inconclusive", ("undecided", "fail", "error"), where),
-        on_missing=_word(table, "on_missing", ("undecided", "skip", "error"), where),
-    )
-
-
-def _parse_dataset(value: Any, source: str) -> DatasetRules:
-    table = _table(value, source, "dataset")
-    where = f"{source}, dataset"
-    _check_keys(table, [entry.name for entry in fields(DatasetRules)], where)
-    keys = ("path", "id", "label", "weight", "group", "query", "positive", "sha256")
-    for key in keys:
-        if not isinstance(table.get(key, ""), str):
-            raise UsageError(f"{where}: {key} is not a text.")
-    others = table.get("disjoint_from", [])
-    others = [others] if isinstance(others, str) else others
-    if not isinstance(others, list) or not all(isinstance(other, str) for other in others):
-        raise UsageError(f"{where}: disjoint_from is not a list of file names.")
-    most = table.get("max_overlap")
-    return DatasetRules(
-        **{key: table.get(key, "") for key in keys},
-        min_rows=_whole(table, "min_rows", where),
-        disjoint_from=tuple(others),
-        max_overlap=None if most is None else _share(most, f"{where}, max_overlap"),
-    )
-
-
-def _share(value: Any, where: str) -> float:
-    number = _number(value, where)
-    if isinstance(value, str) and value.endswith("%"):
-        number /= 100
-    if not 0 <= number <= 1:
-        raise UsageError(f"{where}: a share lies between 0 and 1, and this is {number:g}.")
-    return number
-
-
-def _whole(table: Mapping[str, Any], key: str, where: str) -> int:
-    value = table.get(key, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise UsageError(f"{where}: {key} is a whole number from 0, not {printable(repr(value), 40)}.")
-    return value
-
-
-def _word(table: Mapping[str, Any], key: str, allowed: tuple[str, ...], where: str) -> Any:
-    value = table.get(key, allowed[0])
-    if value not in allowed:
-        raise UsageError(f"{where}: {key} is one of {', '.join(allowed)}, not {printable(repr(value), 40)}.")
-    return value

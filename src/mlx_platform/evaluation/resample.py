@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlx_platform.core.statistics import Interval, bca_interval
+from mlx_platform.core.statistics import Interval, bca_confidence, bca_interval
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -93,6 +93,14 @@ class Resampled:
     def interval(self, confidence: float) -> Interval:
         """The two-sided bias-corrected and accelerated interval; NaN ends where it is not defined."""
         return bca_interval(self.value, self.draws, self.left_out, confidence)
+
+    def below(self, limit: float) -> float:
+        """The confidence with which it lies below a limit; NaN where it is not defined."""
+        return bca_confidence(self.value, self.draws, self.left_out, limit)
+
+    def above(self, limit: float) -> float:
+        """The confidence with which it lies above a limit."""
+        return bca_confidence(-self.value, -self.draws, -self.left_out, -limit)
 
     @property
     def error(self) -> float:

@@ -10,14 +10,9 @@ from mlx_platform.core.report import Result
 from mlx_platform.core.text import printable
 from mlx_platform.evaluation.compare import compare
 from mlx_platform.evaluation.gate_file import read_gates
-from mlx_platform.evaluation.gates import (
-    DatasetRules,
-    GateFile,
-    check_contradictions,
-    check_task,
-    parse_expression,
-)
-from mlx_platform.evaluation.judge import judge
+from mlx_platform.evaluation.gate_parser import parse_expression
+from mlx_platform.evaluation.gates import DatasetRules, GateFile, check_contradictions, check_task
+from mlx_platform.evaluation.judge import Known, judge
 from mlx_platform.evaluation.measure import Measurement, measure_scored
 from mlx_platform.evaluation.truth import score
 from mlx_platform.workflows.context import Context
@@ -114,7 +109,7 @@ def _asked(context: Context, gates: Path | None, expressions: tuple[str, ...]) -
     # them by easier rules, on easier data or against no baseline.
     rules = own if named else asked
     together = tuple(dict.fromkeys((*own.gates, *asked.gates, *map(parse_expression, expressions))))
-    check_contradictions(together, asked.source or "The gates")
+    check_contradictions(together)
     return replace(rules, gates=together, dataset=_dataset(rules, asked), source=asked.source)
 
 
@@ -171,7 +166,7 @@ def _find(context: Context, subject: Subject, other: Subject | None, rows: Rows,
     default = not asked.gates and not asked.source and comparison is not None
     if default:
         asked = replace(asked, gates=(parse_expression(_DEFAULT_GATES[task]),))
-    judged = judge(asked.gates, measurements, comparison, asked.defaults)
+    judged = judge(asked.gates, Known(measurements, comparison), asked.defaults)
     return Findings(
         subject,
         rows,

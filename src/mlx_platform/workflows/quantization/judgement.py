@@ -90,7 +90,7 @@ def accuracy_gate(task: str, max_drop: str | None) -> "Gate":
         UsageError: the drop has no unit, or one that the metric does not have.
         UndecidedError: the model's outputs have no meaning that labels could be compared with.
     """
-    from mlx_platform.evaluation.gates import parse_expression
+    from mlx_platform.evaluation.gate_parser import parse_expression
     from mlx_platform.evaluation.metrics import metrics_of
 
     metrics = metrics_of(task)
@@ -111,17 +111,17 @@ def judge_pair(
 ) -> Judgement:
     """Compare the quantized model with its source: metrics, flips, answers, and time side by side."""
     from mlx_platform.evaluation.compare import compare
-    from mlx_platform.evaluation.judge import judge
+    from mlx_platform.evaluation.judge import Known, judge
     from mlx_platform.evaluation.measure import measure_scored
-    from mlx_platform.evaluation.truth import model_labels, score
+    from mlx_platform.evaluation.truth import CLASS_TASKS, model_labels, score
     from mlx_platform.quantize.agreement import mean_divergence, relative_error
 
     task = before.model.spec.task
-    labels = model_labels(before.answers, before.model.labels) if task == "classification" else ()
+    labels = model_labels(before.answers, before.model.labels) if task in CLASS_TASKS else ()
     scores = [score(task, rows.truth, side.answers, labels, column=rows.label) for side in (before, after)]
     measured = [measure_scored(scored) for scored in scores]
     comparison = compare(scores[1], scores[0], metrics=[gate.metric])
-    (judged,) = judge([gate], measured[1], comparison)
+    (judged,) = judge([gate], Known(measured[1], comparison))
     races = _races(before.model, after.model, rows.calibration)
     old, new = before.answers, after.answers
     probabilities = "probabilities" in old
