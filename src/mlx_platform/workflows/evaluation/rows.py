@@ -1,7 +1,7 @@
 """The labelled rows of an evaluation, and a model's answers to them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +24,30 @@ _CHUNK = 1024  # rows between two signs of progress
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the model gets, what is true, and what a row is called; `warnings` are about the data."""
+    """What the model gets, what is true, and what a row is called.
+
+    Attributes:
+        dataset: the file.
+        label: the column of the truth.
+        features: what the model gets.
+        truth: as it stands in the file [rows].
+        ids: what rows are called [rows].
+        weights: what each row counts [rows]; None for one each.
+        groups: which rows depend on each other [rows]; None where none do.
+        queries: which rows are ranked together [rows]; None where nothing is ranked.
+        slices: the columns that make slices [rows].
+        warnings: about the data.
+    """
 
     dataset: "Dataset"
     label: str
     features: Columns
     truth: Array
     ids: Sequence[object]
+    weights: Array | None = None
+    groups: Array | None = None
+    queries: Array | None = None
+    slices: Mapping[str, Array] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
@@ -47,17 +64,17 @@ def labelled_rows(
     rules: DatasetRules,
     settings: EvaluationSettings,
     *,
-    label: str | None,
     inputs: Sequence[str],
+    slices: Sequence[str] = (),
 ) -> Rows:
-    """Tell inputs from label, id and weight.
+    """Tell inputs from label, id, weight, group, query and slices.
 
     Args:
         dataset: the file.
-        rules: what the gate file says about it, before the settings.
+        rules: what the command line and the gate file say about it, before the settings.
         settings: the usual names.
-        label: the column of the truth, before both.
         inputs: columns that the model takes by name; they are inputs whatever they are called.
+        slices: columns that make slices.
 
     Raises:
         UsageError: there is no such column.
@@ -73,24 +90,30 @@ def labelled_rows(
             f"The gates are for {printable(rules.path)}, not for {dataset.path}.",
             hint="Evaluate on that file, or take path out of the gate file's dataset table.",
         )
-    label = label or rules.label or settings.label
+    label = rules.label or settings.label
     truth = dataset.column(label)
     named = rules.id or settings.id
     id_column = named or next((name for name in ("id", "path") if name in dataset.columns), "")
-    weight = settings.weight or "weight"
-    features = dataset.features(
-        label=label,
-        id=None if id_column in inputs else id_column,
-        weight=None if weight in inputs else weight,
-    )
+    named_weight = rules.weight or settings.weight
+    beside = {id_column, named_weight or "weight", rules.group, rules.query, *slices} - {"", *inputs}
+    features = dataset.features(label=label, drop=sorted(beside & set(dataset.columns)))
     ids = dataset.column(id_column).tolist() if id_column else range(dataset.rows)
     warnings = []
     repeated = len(ids) - len(set(map(str, ids))) if id_column else 0
     if repeated:
         warnings.append(f"{plural(repeated, 'row')} repeat an id of the column {printable(id_column)!r}.")
-    if settings.weight and settings.weight in dataset.columns:
-        warnings.append(f"The column {printable(weight)!r} is no input; every row counts the same.")
-    return Rows(dataset, label, features, truth, ids, tuple(warnings))
+    return Rows(
+        dataset,
+        label,
+        features,
+        truth,
+        ids,
+        weights=dataset.column(named_weight) if named_weight else None,
+        groups=dataset.column(rules.group) if rules.group else None,
+        queries=dataset.column(rules.query) if rules.query else None,
+        slices={name: dataset.column(name) for name in slices},
+        warnings=tuple(warnings),
+    )
 
 
 def answer(context: Context, subject: Subject, features: Columns) -> Answered:
