@@ -180,11 +180,10 @@ def _report(title: str, costs: Mapping[str, Sequence[Cost]]) -> None:
                 spread([cost.cpu for cost in runs]),
                 f"{cpu(runs) / floor:.1f}",
                 f"{wall(runs):.2f}",
-                f"{max(cost.memory for cost in runs):.0f}",
                 times,
             )
         )
-    columns = ("command", "CPU s, min / median / max", "x bare Python", "wall s", "MB", "CPU beside MLflow")
+    columns = ("command", "CPU s, min / median / max", "x bare Python", "wall s", "CPU beside MLflow")
     table(f"{title} (budget of a question: {BUDGET} s CPU)", rows, columns)
 
 

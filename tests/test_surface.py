@@ -101,6 +101,14 @@ def test_mlx_alone_prints_its_help(mlx: RunCommand) -> None:
     assert outcome.out.count("\n") > 20
 
 
+def test_the_list_of_commands_is_that_of_the_whole_application(mlx: RunCommand) -> None:
+    whole = typer.main.get_command(create_app())
+    context = whole.make_context("mlx", [], resilient_parsing=True)
+
+    assert mlx("--help").out == whole.get_help(context) + "\n"
+    assert command_names(create_app(summaries=True)) == COMMANDS
+
+
 def test_a_group_alone_prints_its_help(mlx: RunCommand) -> None:
     outcome = mlx("doctor")
 

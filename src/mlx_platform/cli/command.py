@@ -76,11 +76,15 @@ class Application(typer.Typer):
     """Holds all commands, or just the one that was called: the others' options cost time to build."""
 
     only: str | None = None
+    summaries: bool = False
+    """Whether commands are there to be listed only, without their options."""
 
 
 def command_group(app: typer.Typer, name: str, summary: str) -> Application:
     """Add a command that has commands of its own, such as `mlx doctor registry`."""
     group = Application(cls=QuickGroup, name=name, help=summary, no_args_is_help=True, rich_markup_mode=None)
+    if isinstance(app, Application):
+        group.summaries = app.summaries
     if not isinstance(app, Application) or app.only in {None, name}:
         app.add_typer(group)
     else:
@@ -99,6 +103,10 @@ def command(
     def register(function: Callable[..., "Result"]) -> Callable[..., int]:
         if isinstance(app, Application) and app.only not in {None, name}:
             return function  # type: ignore[return-value]  # nobody will call it
+        summary = (inspect.getdoc(function) or "").partition("\n")[0]
+        if isinstance(app, Application) and app.summaries:
+            app.command(name, short_help=summary)(_listed)
+            return function  # type: ignore[return-value]
         own = list(inspect.signature(function).parameters.values())[1:]
         shared = [
             parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -120,11 +128,14 @@ def command(
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         # \b keeps the lines as they are.
         epilog = "\b\n" + "\n".join(("Examples:", *(f"  {example}" for example in examples)))
-        summary = (inspect.getdoc(function) or "").partition("\n")[0]
         app.command(name, cls=QuickCommand, epilog=epilog, short_help=summary)(invoke)
         return invoke
 
     return register
+
+
+def _listed() -> None:
+    """Stands for a command in a list of commands."""
 
 
 def _context(options: Shared, output: Output) -> "Context":

@@ -44,7 +44,7 @@ def respond() -> None:
 
 def complete(words: Sequence[str], current: str) -> Answer:
     """What can stand after these words of the command line of `mlx` and begins like `current`."""
-    app = create_app(only=words[0] if words else None)
+    app = create_app(only=words[0] if words else None, summaries=not words)
     if not words:
         return Answer(tuple(_starting(current, [*_commands(app), *_OWN_OPTIONS])))
     if not app.only:  # there is no such command

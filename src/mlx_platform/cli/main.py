@@ -16,14 +16,16 @@ from mlx_platform.core.errors import INTERRUPTED, CancelledError, MlxError, Usag
 from mlx_platform.core.version import VERSION
 
 _BROKEN_PIPE = 141
+_ABOUT_ALL = {"-h", "--help", "--version"}
 _COMPLETION = ("--install-completion", "--show-completion")
 
 
-def create_app(only: str | None = None) -> Application:
+def create_app(only: str | None = None, *, summaries: bool = False) -> Application:
     """Put the commands together; plain help keeps `mlx --help` fast and readable in a pipe.
 
     Args:
         only: build no other command than this one; all of them where there is none of the name.
+        summaries: build commands without their options, to be listed.
     """
     app = Application(
         cls=QuickGroup,
@@ -35,10 +37,11 @@ def create_app(only: str | None = None) -> Application:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.only = only
+    app.summaries = summaries
     app.callback()(_global_options)
     for room in (registry, release, quality, service, doctor, events):
         room.add_commands(app)
-    return app if app.registered_commands or app.registered_groups else create_app()
+    return app if app.registered_commands or app.registered_groups else create_app(summaries=summaries)
 
 
 def command_names(app: typer.Typer) -> list[str]:
@@ -93,7 +96,7 @@ def main(argv: Sequence[str] | None = None, *, interrupted: Callable[[], bool] =
     try:
         if arguments[0] in _COMPLETION and len(arguments) < 3:
             return _completion(arguments[0], arguments[-1] if len(arguments) == 2 else "")
-        app = create_app(only=arguments[0])
+        app = create_app(only=arguments[0], summaries=arguments[0] in _ABOUT_ALL)
         if len(arguments) == 1 and app.only and app.registered_groups:
             arguments.append("--help")
         code = app(args=arguments, prog_name="mlx", standalone_mode=False)
