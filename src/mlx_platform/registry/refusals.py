@@ -43,6 +43,11 @@ def unavailable(text: str, shown: str, doing: str = "reach the registry") -> Una
     """The error of a registry that is locked, silent, refusing, or no registry at all."""
     if "locked" in text:
         return locked(shown)
+    if "out-of-date database schema" in text:
+        return UnavailableError(
+            f"The registry {shown} has the tables of another version of MLflow than the one installed here.",
+            hint=f"An older one: back it up, then mlflow db upgrade {shown}. A newer one: update MLflow.",
+        )
     return UnavailableError(
         f"Could not {doing} at {shown}: {printable(text, 200)}.",
         hint="Is it running? --registry, MLX_REGISTRY or mlx.toml names another one.",
