@@ -60,3 +60,19 @@ TEXTS = [
     "x" * 100_000,
 ]
 """Values that break terminals, tables, paths or templates which trust them."""
+
+MARKUP = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</title></script><script>alert(2)</script>",
+    "{{7*7}}",
+    "${7*7}",
+    "\x1b[2J",
+    "\u202egnp",
+    "a|b `c` [d](javascript:alert(1))",
+    "[bold red]PASS[/]",
+    "\x00\x0b",
+    "::stop-commands::x",
+    "</style><b>]]>",
+]
+"""What somebody would call a class, a slice or a file to become part of a page."""

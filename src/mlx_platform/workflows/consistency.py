@@ -13,7 +13,7 @@ from mlx_platform.traffic.log import read_log
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.replay.page import checks_of, result_of
 from mlx_platform.workflows.replay.requests import Account, replayable
-from mlx_platform.workflows.reports.write import write_reports
+from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_model, open_subject
 from mlx_platform.workflows.tools import tool_versions
 
@@ -52,6 +52,7 @@ def check_consistency(
             f"{traffic} is a file: served answers can only be replayed from a traffic log.",
             hint="Write one with: mlx serve --traffic DIR",
         )
+    check_targets(report=report, junit=junit)
     if sample is not None and sample < 1:
         raise UsageError(f"A sample has at least one request, not {sample}.")
     start = parse_time(since, now=context.clock()) if since else None
@@ -73,8 +74,7 @@ def check_consistency(
         evidence = _keep(context, subject, tally, account, threshold)
         result = result_of(subject, traffic, tally, account, threshold, evidence)
         result = replace(result, warnings=(*result.warnings, *subject.warnings))
-    write_reports(result, report=report, junit=junit)
-    return result
+    return write_reports(result, report=report, junit=junit)
 
 
 def _keep(context: Context, subject: Subject, tally: Tally, account: Account, threshold: float) -> str | None:

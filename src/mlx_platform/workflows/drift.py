@@ -16,7 +16,7 @@ from mlx_platform.workflows.drifting.baseline import Baseline, find_baseline
 from mlx_platform.workflows.drifting.page import draw, worst_first
 from mlx_platform.workflows.drifting.watched import watched
 from mlx_platform.workflows.drifting.window import Span, Window, count_window
-from mlx_platform.workflows.reports.write import write_reports
+from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_subject
 
 
@@ -54,6 +54,7 @@ def measure_drift(
         NotFoundError: no such version, file or folder.
         UndecidedError: the version has no baseline.
     """
+    check_targets(report=report, junit=junit)
     if fail_on not in get_args(FailOn):
         raise UsageError(
             f"--fail-on takes drift or warn, not {printable(fail_on, 40)!r}.",
@@ -70,8 +71,7 @@ def measure_drift(
         look = watched(subject.package if subject else None, against.profile)
         window = count_window(context, subject, against.profile, look, traffic, span)
     result = _result(context, subject, against, window, cast("FailOn", fail_on))
-    write_reports(result, report=report, junit=junit)
-    return result
+    return write_reports(result, report=report, junit=junit)
 
 
 def _span(context: Context, since: str | None, until: str | None) -> Span:

@@ -7,7 +7,7 @@ from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import holder_text
 from mlx_platform.workflows.judgement import Judgement, check_target, judge_version
-from mlx_platform.workflows.reports.write import write_reports
+from mlx_platform.workflows.reports.write import check_targets, write_reports
 
 
 def gate(
@@ -31,14 +31,13 @@ def gate(
         NotFoundError: no such version.
         UsageError: an alias that looks misspelt, or a gate file that cannot be read.
     """
+    check_targets(report=report, junit=junit)
     version = context.catalog.resolve(ref)
     journal = context.catalog.journal(version.name)
     holders = context.catalog.holders(version.name, journal)
     check_target(to, {*context.settings.promotion, *holders})
     judgement = judge_version(context, version, to, holders.get(to), journal)
-    result = _result(judgement)
-    write_reports(result, report=report, junit=junit)
-    return result
+    return write_reports(_result(judgement), report=report, junit=junit)
 
 
 def _result(judgement: Judgement) -> Result:

@@ -24,7 +24,7 @@ from mlx_platform.workflows.quantization.judgement import (
 from mlx_platform.workflows.quantization.outcome import Outcome, evidence_of, lineage_of
 from mlx_platform.workflows.quantization.page import result_of
 from mlx_platform.workflows.quantization.rows import Rows, feeds, read_rows
-from mlx_platform.workflows.reports.write import write_reports
+from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_model, open_subject
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def quantize(
         UsageError: rows or flags cannot be used.
         UndecidedError: INT8 does not apply to this model, or there is nothing to judge it by.
     """
+    check_targets(report=report, junit=junit)
     request = Request(calibration, data, label, max_drop, min_speedup, output, percentile)
     _check(request, ref)
     with open_subject(context, ref) as subject:
@@ -96,8 +97,7 @@ def quantize(
             outcome = _Run(context, subject, request, Path(folder)).outcome()
     result = result_of(outcome)
     result = replace(result, warnings=(*result.warnings, *subject.warnings))
-    write_reports(result, report=report, junit=junit)
-    return result
+    return write_reports(result, report=report, junit=junit)
 
 
 def _check(request: Request, ref: str) -> None:
