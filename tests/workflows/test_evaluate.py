@@ -320,8 +320,8 @@ def test_models_whose_labels_come_in_another_order_are_compared_by_name(context,
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"label": ["red", "pink"] * 400}, "Row 1 of the column 'label' holds the label 'pink'"),
-        ({"label": [None, "red"] * 400}, "Row 0 of the column 'label' holds no value"),
+        ({"label": ["red", "pink"] * 400}, "rows.parquet, row 1: the column 'label' holds the label 'pink'"),
+        ({"label": [None, "red"] * 400}, "rows.parquet, row 0: the column 'label' holds no value"),
         ({"x1": ["a"] * 800}, "x1"),
     ],
 )

@@ -1,140 +1,267 @@
-"""The labelled rows of an evaluation, and a model's answers to them."""
+"""The labelled rows of an evaluation, and the models' answers to them.
+
+The file is read once, batch by batch, and all models answer each batch. Only what metrics and reports need is
+kept of a row; its features are gone once it is answered.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mlx_platform.core.errors import IntegrityError, UsageError
-from mlx_platform.core.settings import EvaluationSettings
-from mlx_platform.core.tensors import Array, Columns, row_count
+from mlx_platform.core.tensors import Array, row_count
 from mlx_platform.core.text import plural, printable
 from mlx_platform.evaluation.gates import DatasetRules
 from mlx_platform.evaluation.truth import CLASS_TASKS, model_labels
 from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.evaluation.answerer import Answerer, Running, refused
+from mlx_platform.workflows.evaluation.kept import Column, Names
+from mlx_platform.workflows.evaluation.layout import Layout, lay_out
+from mlx_platform.workflows.evaluation.overlap import Overlap, overlap_warnings, overlap_with, same_file
 from mlx_platform.workflows.subject import Subject, open_model
 
 if TYPE_CHECKING:
-    from mlx_platform.inference.dataset import Dataset
+    from mlx_platform.inference.digests import Digests
+    from mlx_platform.inference.sources.source import Source
 
-_CHUNK = 1024  # rows between two signs of progress
+_BATCH_ROWS = 1024
+"""Rows between two signs of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The file or folder that was read: SHA-256 of its bytes, and how many rows it has."""
+
+    path: Path
+    rows: int
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the model gets, what is true, and what a row is called.
+    """What is known of every row but its features.
 
     Attributes:
-        dataset: the file.
+        dataset: where they come from.
         label: the column of the truth.
-        features: what the model gets.
-        truth: as it stands in the file [rows].
-        ids: what rows are called [rows].
-        weights: what each row counts [rows]; None for one each.
-        groups: which rows depend on each other [rows]; None where none do.
-        queries: which rows are ranked together [rows]; None where nothing is ranked.
-        slices: the columns that make slices [rows].
+        truth: as it stands there [rows].
+        ids: what each row is called; its number, from 0, where no column says.
+        weights: what each row counts [rows], if a column is named for it.
+        groups: the values of the column that says which rows belong together [rows], if there is one.
+        queries: the same for the queries of a ranking.
+        slices: the columns that slices are made of [rows], by name.
+        overlaps: rows that other files have as well.
         warnings: about the data.
     """
 
-    dataset: "Dataset"
+    dataset: Data
     label: str
-    features: Columns
     truth: Array
     ids: Sequence[object]
     weights: Array | None = None
     groups: Array | None = None
     queries: Array | None = None
     slices: Mapping[str, Array] = field(default_factory=dict)
+    overlaps: tuple[Overlap, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A model's answer columns, and the labels of its classes (empty for regression)."""
+    """A model's answer columns, and the labels of its classes (empty where it has none)."""
 
     columns: dict[str, Array]
     labels: tuple[str, ...]
 
 
-def labelled_rows(
-    dataset: "Dataset",
+def answer_rows(
+    context: Context,
+    data: Path,
     rules: DatasetRules,
-    settings: EvaluationSettings,
+    subjects: Sequence[Subject],
     *,
-    inputs: Sequence[str],
     slices: Sequence[str] = (),
-) -> Rows:
-    """Tell inputs from label, id, weight, group, query and slices.
+    running: Running | None = None,
+) -> tuple[Rows, tuple[Answered, ...]]:
+    """Read the rows and let every subject answer them, batch by batch.
 
     Args:
-        dataset: the file.
+        context: the command's context, whose settings have the usual names of the columns.
+        data: a file or folder.
         rules: what the command line and the gate file say about it, before the settings.
-        settings: the usual names.
-        inputs: columns that the model takes by name; they are inputs whatever they are called.
-        slices: columns that make slices.
+        subjects: the candidate, then its baselines. Those with the same package answer once.
+        slices: columns to keep for slices.
+        running: how the models run.
 
     Raises:
-        UsageError: there is no such column.
+        NotFoundError: there is no such file.
+        UsageError: a column is missing; a row holds what a model cannot take, or an unknown label; the file
+            is damaged or changes meanwhile. Names file, row or line, and column.
         IntegrityError: it is not the file that the gate file names.
+        UndecidedError: there are no rows.
     """
-    if rules.sha256 and rules.sha256.lower() != dataset.fingerprint:
-        raise IntegrityError(
-            f"{dataset.path} is not the data that the gate file names: its SHA-256 is {dataset.fingerprint}.",
-            hint="Evaluate on that file, or change dataset.sha256.",
-        )
-    if rules.path and Path(rules.path).name != dataset.path.name:
+    running = running or Running()
+    source = _open(context, data, rules)
+    answerers: dict[str, Answerer] = {}
+    for place, subject in enumerate(subjects):
+        if subject.package.digest not in answerers:
+            model = open_model(context, subject, device=running.device, threads=running.threads)
+            answerers[subject.package.digest] = Answerer(
+                subject, model, running.batch_size, baseline=place > 0
+            )
+    layout = lay_out(
+        source,
+        rules,
+        context.settings.evaluation,
+        [answerer.model for answerer in answerers.values()],
+        slices=slices,
+    )
+    files = tuple(_found(context, name) for name in rules.disjoint_from)
+    kept = _Kept(layout, digests=bool(files))
+    _pass(context, source, layout, kept, tuple(answerers.values()))
+    rows = kept.rows(Data(source.path, kept.count, source.fingerprint))
+    overlaps = (
+        *same_file(subjects[0], rows.dataset.fingerprint, kept.count),
+        *(overlap_with(context, file, layout.features[0], kept.digests()) for file in files),
+    )
+    warnings = (*layout.warnings, *kept.warnings(), *overlap_warnings(overlaps))
+    rows = replace(rows, overlaps=overlaps, warnings=warnings)
+    answered = {digest: _answered(answerer) for digest, answerer in answerers.items()}
+    return rows, tuple(answered[subject.package.digest] for subject in subjects)
+
+
+def _open(context: Context, data: Path, rules: DatasetRules) -> "Source":
+    from mlx_platform.inference.sources.source import open_dataset
+
+    if rules.path and Path(rules.path).name != data.name:
         raise UsageError(
-            f"The gates are for {printable(rules.path)}, not for {dataset.path}.",
+            f"The gates are for {printable(rules.path)}, not for {data}.",
             hint="Evaluate on that file, or take path out of the gate file's dataset table.",
         )
-    label = rules.label or settings.label
-    truth = dataset.column(label)
-    named = rules.id or settings.id
-    id_column = named or next((name for name in ("id", "path") if name in dataset.columns), "")
-    named_weight = rules.weight or settings.weight
-    beside = {id_column, named_weight or "weight", rules.group, rules.query, *slices} - {"", *inputs}
-    features = dataset.features(label=label, drop=sorted(beside & set(dataset.columns)))
-    ids = dataset.column(id_column).tolist() if id_column else range(dataset.rows)
-    warnings = []
-    repeated = len(ids) - len(set(map(str, ids))) if id_column else 0
-    if repeated:
-        warnings.append(f"{plural(repeated, 'row')} repeat an id of the column {printable(id_column)!r}.")
-    return Rows(
-        dataset,
-        label,
-        features,
-        truth,
-        ids,
-        weights=dataset.column(named_weight) if named_weight else None,
-        groups=dataset.column(rules.group) if rules.group else None,
-        queries=dataset.column(rules.query) if rules.query else None,
-        slices={name: dataset.column(name) for name in slices},
-        warnings=tuple(warnings),
-    )
+    size = data.stat().st_size if data.is_file() else None
+    with context.progress.stage(f"reading {data.name}", size) as advance:
+        source = open_dataset(data, advance)
+    # Hours of answering would come to nothing otherwise.
+    if rules.sha256 and rules.sha256.lower() != source.fingerprint:
+        raise IntegrityError(
+            f"{data} is not the data that the gate file names: its SHA-256 is {source.fingerprint}.",
+            hint="Evaluate on that file, or change dataset.sha256.",
+        )
+    return source
 
 
-def answer(context: Context, subject: Subject, features: Columns) -> Answered:
-    """Load the subject and let it answer all rows, with progress.
+def _found(context: Context, name: str) -> Path:
+    path = Path(name).expanduser()
+    return path if path.exists() else context.settings.path(name)
 
-    Raises:
-        UsageError: names the column and the row that the model cannot take.
-    """
-    from mlx_platform.inference.steps.step import CellError
 
-    model = open_model(context, subject)
-    total = row_count(features)
-    parts: list[dict[str, Array]] = []
-    with context.progress.stage(f"answering with {subject.ref}", total) as advance:
-        for start in range(0, total, _CHUNK):
-            chunk = {name: column[start : start + _CHUNK] for name, column in features.items()}
-            try:
-                parts.append(model.predict(chunk).columns)
-            except CellError as error:
-                raise error.moved(start) from error
-            advance(row_count(chunk))
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _pass(
+    context: Context, source: "Source", layout: Layout, kept: "_Kept", answerers: Sequence[Answerer]
+) -> None:
+    """Read every row once."""
+    names = " and ".join(answerer.subject.ref for answerer in answerers)
+    labels = _labels(answerers)
+    task = "ranking" if layout.query else answerers[0].model.spec.task
+    total = source.size if source.rows is None else source.rows
+    with context.progress.stage(f"answering with {names}", total) as advance:
+        before = 0
+        for batch in source.batches(_BATCH_ROWS, layout.columns):
+            start, count = kept.count, row_count(batch)
+            _check_truth(source, task, labels, layout.label, batch[layout.label], start)
+            for answerer, features in zip(answerers, layout.features, strict=True):
+                answerer.answer(source, {name: batch[name] for name in features}, start)
+            kept.add(batch)
+            advance(count if source.rows is not None else source.position - before)
+            before = source.position
+
+
+def _labels(answerers: Sequence[Answerer]) -> tuple[str, ...]:
+    """The labels of all models; none where one of them does not declare its own."""
+    declared = [answerer.model.labels for answerer in answerers]
+    return tuple(dict.fromkeys(label for labels in declared for label in labels)) if all(declared) else ()
+
+
+def _check_truth(
+    source: "Source", task: str, labels: Sequence[str], column: str, truth: Array, start: int
+) -> None:
+    """Stop at the first row whose truth cannot be used, rather than behind the last."""
+    from mlx_platform.evaluation.truth import label_codes, numbers, tag_mask
+
+    try:
+        if task in {"regression", "ranking"}:
+            numbers(truth, column)
+        elif task == "classification" and labels:
+            label_codes(truth, labels, column)
+        elif task == "multilabel" and labels:
+            tag_mask(truth, labels, column)
+    except UsageError as error:
+        row = error.details.get("row")
+        if row is None:
+            raise
+        _row, _of, rest = error.message.partition(" of the ")
+        raise refused(source, start + row, f"the {rest}", error.hint, column=column) from error
+
+
+class _Kept:
+    """Everything of the rows that outlives their batch."""
+
+    def __init__(self, layout: Layout, *, digests: bool) -> None:
+        self._layout = layout
+        self._truth = Column()
+        self._names = Names() if layout.id else None
+        self._columns = {name: Column() for name in layout.kept}
+        self._digests = Column() if digests else None
+        self._all_digests: Digests | None = None
+        self.count = 0
+
+    def add(self, batch: Mapping[str, Array]) -> None:
+        layout = self._layout
+        self._truth.add(batch[layout.label])
+        if self._names is not None:
+            self._names.add(batch[layout.id])
+        for name, column in self._columns.items():
+            column.add(batch[name])
+        if self._digests is not None:
+            from mlx_platform.inference.digests import row_digests
+
+            self._digests.add(row_digests({name: batch[name] for name in layout.features[0]}))
+        self.count += row_count(batch)
+
+    def digests(self) -> "Digests":
+        if self._digests is None:
+            raise ValueError("no digests were asked for")
+        if self._all_digests is None:
+            self._all_digests = self._digests.finish()
+        return self._all_digests
+
+    def rows(self, data: Data) -> Rows:
+        layout = self._layout
+        columns = {name: column.finish() for name, column in self._columns.items()}
+        return Rows(
+            data,
+            layout.label,
+            self._truth.finish(),
+            self._names.finish() if self._names is not None else range(self.count),
+            columns[layout.weight] if layout.weight else None,
+            columns[layout.group] if layout.group else None,
+            columns[layout.query] if layout.query else None,
+            {name: columns[name] for name in layout.slices},
+        )
+
+    def warnings(self) -> list[str]:
+        found = []
+        if self._names is not None and self._names.repeated:
+            repeated = plural(self._names.repeated, "row")
+            found.append(f"{repeated} repeat an id of the column {printable(self._layout.id)!r}.")
+        if self._names is not None and self._names.missing:
+            missing = plural(self._names.missing, "row")
+            found.append(f"{missing} have no id in the column {printable(self._layout.id)!r}.")
+        return found
+
+
+def _answered(answerer: Answerer) -> Answered:
+    columns = answerer.columns()
+    model = answerer.model
     labels = model_labels(columns, model.labels) if model.spec.task in CLASS_TASKS else ()
     return Answered(columns, labels)
