@@ -69,9 +69,17 @@ class MetricSettings:
 
 @frozen
 class EvaluationSettings:
-    """`gates` names a gate file; relative paths belong to the settings file's folder."""
+    """`gates` names a gate file; relative paths belong to the settings file's folder.
+
+    `gate`, `defaults`, `baseline` and `guard` are what would be in that file, in the settings themselves:
+    `gate` for its `gates`. They are checked where gates are.
+    """
 
     gates: str = ""
+    gate: tuple[dict[str, object], ...] = ()
+    defaults: dict[str, object] = field(default_factory=dict)
+    baseline: str = ""
+    guard: str = ""
     label: str = "label"
     id: str = ""
     weight: str = ""
@@ -150,9 +158,10 @@ class EventSettings:
 
 @frozen
 class Settings:
-    """Everything that can be configured. `folder` is where relative paths start."""
+    """Everything that can be configured. `folder` is where relative paths start, `source` the file."""
 
     folder: Path = field(default_factory=Path.cwd, metadata=HIDDEN)
+    source: Path | None = field(default=None, metadata=HIDDEN)
     actor: str = ""
     registry: RegistrySettings = RegistrySettings()
     cache: CacheSettings = CacheSettings()
@@ -206,7 +215,7 @@ def load_settings(
     _lay_over(values, flags, source="the command line")
     _complete_promotion(values)
     settings = read_table(Settings, values, source=str(path) if path else FILE_NAME)
-    return replace(settings, folder=(path.parent if path else start).resolve())
+    return replace(settings, folder=(path.parent if path else start).resolve(), source=path)
 
 
 def _nearest(start: Path) -> Path | None:

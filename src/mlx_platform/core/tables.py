@@ -2,6 +2,7 @@
 
 A table declares its fields with plain types and defaults; `setting` adds limits. Supported types are `str`,
 `bool`, `int`, `float`, `Literal`, other tables, and `tuple[T, ...]`, `dict[str, T]` and `T | None` of them.
+An `object` is taken as it is, for who checks it later.
 """
 
 import re
@@ -145,7 +146,12 @@ def _number(value: Any, source: str, where: Where) -> float:
     raise _refused(value, "it is a number", source, where)
 
 
+def _anything(value: Any, _source: str, _where: Where) -> Any:
+    return value
+
+
 _SCALARS: dict[Any, Callable[[Any, str, Where], Any]] = {
+    object: _anything,
     str: _text,
     bool: _flag,
     int: _whole,

@@ -42,16 +42,30 @@ def custom_metrics(named: Mapping[str, MetricSettings], folder: Path) -> dict[st
     Raises:
         UsageError: a name is taken, or a function cannot be loaded.
     """
-    return {name: _metric(name, settings, folder) for name, settings in named.items()}
+    return {
+        name: _metric(name, settings, _load(name, settings.function, folder))
+        for name, settings in named.items()
+    }
 
 
-def _metric(name: str, settings: MetricSettings, folder: Path) -> Metric:
+def declared_metrics(named: Mapping[str, MetricSettings]) -> dict[str, Metric]:
+    """The same metrics by what the settings say of them, without running anybody's code.
+
+    They tell what a gate may ask; they cannot be measured.
+    """
+    return {name: _metric(name, settings, _not_loaded) for name, settings in named.items()}
+
+
+def _not_loaded(*_arguments: Any) -> float:
+    return math.nan
+
+
+def _metric(name: str, settings: MetricSettings, function: Function) -> Metric:
     shown = printable(name, 60)
     if not name.isidentifier():
         raise UsageError(f"The metric {shown!r} of the settings is no plain word.", hint="Such as cost.")
     if find_metric(name) is not None:
         raise UsageError(f"The settings name a metric {shown!r}, which exists already.", hint="Rename it.")
-    function = _load(name, settings.function, folder)
     return Metric(
         name=name,
         task=None,

@@ -175,21 +175,28 @@ def _data(context: Context, version: Version, before: int | None) -> str:
 
 def _standard(context: Context, version: Version, evaluation: EvidenceSummary | None) -> Standard:
     """By what evidence must have been judged today."""
-    named, gates, ref, baseline = context.settings.evaluation.gates, "", "", ""
-    if named:
-        from mlx_platform.evaluation.gate_file import read_gates
-
-        gates = read_gates(context.settings.path(named)).digest
+    asked, ref, baseline = _project_gates(context), "", ""
     if evaluation and evaluation.judged.get("compared") is True:
         ref = own_baseline(context, version.name, str(evaluation.judged.get("baseline", ""))) or ""
         baseline = _digest_of(context, ref)
     return Standard(
-        gates=gates,
-        gates_name=printable(named, 200),
+        gates=asked[0],
+        gates_name=asked[1],
         baseline=baseline,
         baseline_ref=ref,
         min_agreement=context.settings.consistency.min_agreement,
     )
+
+
+def _project_gates(context: Context) -> tuple[str, str]:
+    """Digest and name of the project's own gates; both empty where there are none."""
+    own = context.settings.evaluation
+    if not (own.gates or own.gate or own.defaults or own.baseline or own.guard):
+        return "", ""
+    from mlx_platform.workflows.evaluation.asking import project_gates
+
+    asked = project_gates(context.settings)
+    return asked.digest, printable(own.gates or asked.source, 200)
 
 
 def _digest_of(context: Context, ref: str) -> str:

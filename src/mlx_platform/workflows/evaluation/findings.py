@@ -8,46 +8,68 @@ from mlx_platform.core.evidence import Evidence
 from mlx_platform.core.text import plural
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
 from mlx_platform.evaluation.compare import Comparison
-from mlx_platform.evaluation.gates import GateFile
+from mlx_platform.evaluation.gates import SYSTEM_METRICS, Gate, GateFile
 from mlx_platform.evaluation.judge import Judged, finite, shown
+from mlx_platform.evaluation.looks import Looks
 from mlx_platform.evaluation.measure import Measurement
 from mlx_platform.evaluation.scored import Scored
 from mlx_platform.evaluation.slices import SliceResult
+from mlx_platform.workflows.evaluation.comparing import Baseline, Compared, Guard
+from mlx_platform.workflows.evaluation.overlap import overlap_checks
 from mlx_platform.workflows.evaluation.rows import Rows
 from mlx_platform.workflows.subject import Subject
 from mlx_platform.workflows.tools import tool_versions
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
-    """What the subject was compared with."""
-
-    ref: str
-    digest: str
-    scored: Scored
-    measurements: dict[str, Measurement]
-
-
-@dataclass(frozen=True, slots=True)
 class Findings:
-    """Everything that the report tells; `default_gates` says that nobody named any."""
+    """Everything that the report tells.
+
+    Attributes:
+        judged: the gates' answers in their order; one about slices is answered for all of them together.
+        slices: what was found out about each slice, with the gates' answers about it.
+        default_gates: nobody named any.
+        looks: at these rows through these gates; None where they cannot be counted.
+    """
 
     subject: Subject
     rows: Rows
-    labels: tuple[str, ...]
     asked: GateFile
-    scored: Scored
-    measurements: dict[str, Measurement]
-    baseline: Baseline | None
-    comparison: Comparison | None
+    compared: Compared
     judged: tuple[Judged, ...]
     slices: tuple[SliceResult, ...] = ()
     default_gates: bool = False
+    looks: Looks | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.compared.labels
+
+    @property
+    def scored(self) -> Scored:
+        return self.compared.scored
+
+    @property
+    def measurements(self) -> dict[str, Measurement]:
+        return self.compared.measurements
+
+    @property
+    def baseline(self) -> Baseline | None:
+        return self.compared.baseline
+
+    @property
+    def comparison(self) -> Comparison | None:
+        return self.compared.comparison
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        return self.compared.guards
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """The gates, and the rows where the gate file asks for more than there are."""
-        checks = tuple(one.check for one in self.judged)
+        """The gates, and the rows where the gate file asks for more than there are, or for other ones."""
+        overlap = overlap_checks(self.rows.overlaps, self.asked.dataset.max_overlap)
+        checks = (*(one.check for one in self.judged), *overlap)
         least = self.asked.dataset.min_rows
         have = self.rows.dataset.rows
         if have >= least:
@@ -62,7 +84,7 @@ class Findings:
     @property
     def measured(self) -> bool:
         """Whether any metric of the answers could be measured at all."""
-        return any(not one.reason for name, one in self.measurements.items() if name != "model_size_mb")
+        return any(not one.reason for name, one in self.measurements.items() if name not in SYSTEM_METRICS)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -71,7 +93,8 @@ class Findings:
             for one in self.judged
             if one.gate.warn and one.check.verdict is not Verdict.PASS
         ]
-        return (*self.rows.warnings, *warned)
+        looked = [self.looks.warning] if self.looks and self.looks.warning else []
+        return (*self.rows.warnings, *warned, *looked)
 
 
 def numbers_of(findings: Findings) -> dict[str, Any]:
@@ -86,6 +109,18 @@ def numbers_of(findings: Findings) -> dict[str, Any]:
         if key in compared:
             numbers[key] = compared[key]
     return numbers | {"gates": [one.document() for one in findings.judged]}
+
+
+def slice_document(one: SliceResult) -> dict[str, Any]:
+    """A slice with its numbers and the gates' answers about it, JSON-ready."""
+    return {
+        "by": list(one.by),
+        "key": dict(one.key),
+        "rows": one.rows,
+        "too_small": one.too_small,
+        "metrics": {name: measurement_document(found) for name, found in one.measurements.items()},
+        "gates": [judged.document() for judged in one.judged],
+    }
 
 
 def measurement_document(one: Measurement) -> dict[str, Any]:
@@ -144,7 +179,9 @@ def evidence_of(findings: Findings, clock: Clock, *, data: str) -> Evidence:
             "baseline": findings.asked.baseline,
             "against": findings.baseline.digest if findings.baseline else "",
             "against_ref": findings.baseline.ref if findings.baseline else "",
-            "compared": any(one.gate.needs_baseline and not one.gate.warn for one in findings.judged),
+            "guards": {guard.name: guard.digest for guard in findings.guards},
+            "looks": findings.looks.count if findings.looks else None,
+            "compared": any(_binds(one.gate) for one in findings.judged),
             "data": data,
             "label": findings.rows.label,
             "rows": findings.rows.dataset.rows,
@@ -152,6 +189,11 @@ def evidence_of(findings: Findings, clock: Clock, *, data: str) -> Evidence:
         numbers=numbers_of(findings),
         tools=tool_versions(),
     )
+
+
+def _binds(gate: Gate) -> bool:
+    """Whether a gate's answer holds for the baseline only that it was compared with."""
+    return gate.needs_baseline and not gate.guard and not gate.warn
 
 
 def headline(findings: Findings) -> str:
