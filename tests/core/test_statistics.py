@@ -102,6 +102,42 @@ def test_tango_of_no_rows_decides_nothing():
     assert (tango_interval(0, 0, 0).lower, tango_interval(0, 0, 0).upper) == (-1.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("won", "lost", "rows", "confidence", "published"),
+    [
+        # Fagerland, Lydersen and Laake, Statistics in Medicine 33, 2014: airway hyper-responsiveness before
+        # and after stem cell transplantation, and complete response before and after consolidation therapy.
+        (1, 7, 21, 0.95, (-0.517, -0.026)),
+        (6, 16, 161, 0.95, (-0.124, -0.0054)),
+        # The R package PropCIs.
+        (28, 25, 618, 0.9, (-0.0148, 0.0247)),
+    ],
+)
+def test_tango_gives_published_intervals(won, lost, rows, confidence, published):
+    interval = tango_interval(won, lost, rows, confidence)
+
+    assert (interval.lower, interval.upper) == pytest.approx(published, abs=5e-4)
+
+
+@pytest.mark.parametrize(("rows", "changed"), [(300, 0.05), (1000, 0.05), (3000, 0.1)])
+def test_tango_passes_a_loss_at_the_margin_about_as_often_as_its_level_says(rows, changed):
+    generator = np.random.default_rng(2)
+    lost_rate, won_rate = (changed + 0.01) / 2, (changed - 0.01) / 2
+    draws = generator.multinomial(rows, [won_rate, lost_rate, 1 - changed], 3000)
+
+    passed = np.mean([tango_z(won, lost, rows, 0.01) > 1.645 for won, lost, _rest in draws.tolist()])
+
+    assert 0.035 < passed < 0.065
+
+
+def test_tango_fails_equal_models_hardly_ever():
+    draws = np.random.default_rng(2).multinomial(1000, [0.025, 0.025, 0.95], 3000)
+
+    failed = np.mean([tango_z(won, lost, 1000, 0.01) < -1.645 for won, lost, _rest in draws.tolist()])
+
+    assert failed < 0.005
+
+
 @settings(max_examples=60)
 @given(won=st.integers(0, 40), lost=st.integers(0, 40), rest=st.integers(1, 500))
 def test_tango_interval_holds_the_gain_and_inverts_the_test(won, lost, rest):

@@ -73,3 +73,47 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
         held += interval.lower <= 1.0 <= interval.upper
 
     assert 0.83 <= held / 150 <= 0.96
+
+
+def test_groups_stay_whole_and_weights_count():
+    groups = np.array([7, 3, 7, 3, 9])
+    blocks = make_blocks(5, most=100, seed=0, groups=groups, weights=np.array([1.0, 2, 3, 4, 0]))
+
+    assert blocks.count == 3
+    assert blocks.index.tolist() == [1, 0, 1, 0, 2]
+    assert blocks.sums(np.ones(5), np.arange(5)).tolist() == [[6, 14], [4, 6], [0, 0]]
+    assert blocks.counts(np.array([0, 1, 1, 1, 0]), 2).tolist() == [[0, 6], [1, 3], [0, 0]]
+
+
+def test_many_groups_are_put_together_at_random_without_breaking_any():
+    groups = np.repeat(np.arange(1000), 3)
+
+    blocks = make_blocks(3000, most=50, seed=0, groups=groups)
+
+    assert blocks.count == 50
+    assert all(len(set(blocks.index[groups == group])) == 1 for group in range(0, 1000, 90))
+    assert set(np.bincount(blocks.index)) == {60}
+
+
+def test_what_must_be_kept_is_in_every_draw():
+    rare = np.array([4, 17])
+
+    without, kept = draw(60, seed=1), draw(60, seed=1, kept=[rare])
+
+    missing = ~without.counts[:, rare].any(axis=1)
+    assert 0.08 < missing.mean() < 0.2
+    assert kept.counts[:, rare].any(axis=1).all()
+    assert (kept.counts.sum(axis=1) == 60 + missing).all()
+
+
+def test_a_function_of_rows_is_drawn_like_the_sums_of_blocks():
+    values = np.random.default_rng(0).normal(size=300)
+    blocks = make_blocks(300, most=70, seed=0)
+    draws = draw(blocks.count, seed=0)
+
+    by_sums = draws.apply(blocks.sums(np.ones(300), values), [lambda sums: sums[..., 1] / sums[..., 0]])[0]
+    by_rows = draws.call(lambda rows: float(values[rows].mean()), blocks, resamples=200)
+
+    assert by_rows.value == pytest.approx(by_sums.value)
+    assert by_rows.draws == pytest.approx(by_sums.draws[:200])
+    assert by_rows.left_out == pytest.approx(by_sums.left_out)

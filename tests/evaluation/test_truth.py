@@ -3,7 +3,7 @@ import pytest
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import text_column
-from mlx_platform.evaluation.truth import label_codes, numbers, score
+from mlx_platform.evaluation.truth import label_codes, numbers, score, tag_mask
 
 LABELS = ("cat", "dog", "3")
 
@@ -119,3 +119,87 @@ def test_models_with_different_labels_meet_among_the_labels_of_both():
 
     assert (scored.truth.tolist(), scored.answer.tolist(), scored.classes) == ([0, 2], [0, 1], 3)
     assert scored.probabilities.tolist() == [[0.7, 0.3, 0.0], [0.4, 0.6, 0.0]]
+
+
+def test_several_labels_of_a_row_are_read_from_lists_and_from_text():
+    cells = text_column([["dog", "cat"], "cat|dog", " cat | bird ", "", [], b"dog", np.array(["bird"])])
+
+    mask = tag_mask(cells, ("bird", "cat", "dog"))
+
+    assert mask.astype(int).tolist() == [
+        [0, 1, 1],
+        [0, 1, 1],
+        [1, 1, 0],
+        [0, 0, 0],
+        [0, 0, 0],
+        [0, 0, 1],
+        [1, 0, 0],
+    ]
+
+
+@pytest.mark.parametrize(("cell", "problem"), [("cat|cow", "cow"), (None, "no value"), (["cat", 3], "3")])
+def test_a_missing_or_unknown_one_among_several_labels_names_its_row(cell, problem):
+    with pytest.raises(UsageError, match=f"Row 1 .*{problem}"):
+        tag_mask(text_column(["cat", cell]), ("cat", "dog"))
+
+
+def test_answers_with_several_labels_are_put_beside_the_truth_among_the_labels_of_both_models():
+    answers = {"labels": text_column(["b", "a|b"]), "probabilities": np.array([[0.1, 0.9], [0.8, 0.7]])}
+
+    scored = score("multilabel", text_column(["b|c", ""]), answers, ("a", "b"), among=("c", "a", "b"))
+
+    assert scored.truth.astype(int).tolist() == [[1, 0, 1], [0, 0, 0]]
+    assert scored.answer.astype(int).tolist() == [[0, 0, 1], [0, 1, 1]]
+    assert scored.probabilities.tolist() == [[0, 0.1, 0.9], [0, 0.8, 0.7]]
+
+
+def test_a_ranking_needs_queries_and_relevance_that_is_not_negative():
+    answers = {"value": np.array([0.1, 0.2])}
+
+    scored = score("ranking", np.array([0, 2]), answers, queries=text_column(["q1", "q1"]))
+
+    assert (scored.queries.tolist(), scored.truth.tolist(), scored.units) == ([0, 0], [0, 2], 1)
+    with pytest.raises(UsageError, match="one query"):
+        score("ranking", np.array([0, 2]), answers)
+    with pytest.raises(UsageError, match=r"Row 1 .*relevance -2"):
+        score("ranking", np.array([0, -2]), answers, queries=np.array([1, 1]))
+
+
+def test_weights_and_groups_come_as_columns_of_a_file():
+    answers = {"value": np.array([1.0, 2, 3, 4])}
+    groups = text_column(["u2", "u1", None, float("nan")])
+
+    scored = score("regression", np.ones(4), answers, weights=np.array([0, 1, 2, 3]), groups=groups)
+
+    assert scored.weights.tolist() == [0.0, 1, 2, 3]
+    assert scored.groups.tolist() == [0, 1, 2, 3]  # a row without a group is one of its own
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_a_weight_that_is_none_names_its_row(weight):
+    with pytest.raises(UsageError, match="Row 1 of the column 'weight'"):
+        score("regression", np.ones(2), {"value": np.ones(2)}, weights=np.array([1.0, weight]))
+
+
+def test_the_positive_class_is_named_by_its_label():
+    answers = {"label_index": np.array([0, 1])}
+
+    def positive(label):
+        return score("classification", np.array([0, 1]), answers, ("0", "1"), positive=label).positive
+
+    assert (positive(""), positive("0"), positive("1")) == (1, 0, 1)
+    with pytest.raises(UsageError, match="'2' is none"):
+        positive("2")
+
+
+def test_probabilities_in_the_order_of_the_labels_are_not_copied():
+    probabilities = np.full((2, 2), 0.5, np.float32)
+
+    scored = score(
+        "classification",
+        np.array([0, 1]),
+        {"label_index": np.array([0, 1]), "probabilities": probabilities},
+        ("0", "1"),
+    )
+
+    assert scored.probabilities is probabilities

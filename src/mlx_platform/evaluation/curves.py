@@ -56,17 +56,15 @@ def _cells(score: Floats, positive: Mask, most: int) -> Codes:
     codes = codes.reshape(-1)
     if len(values) <= most:
         return codes
-    starts = [np.zeros(1, np.int64)]
+    starts = [np.zeros(1, np.int64)]  # the bottom, besides half of the rest at each side's rows
     for side in (codes[positive], codes[~positive]):
-        count = min(len(side), most // 2)
+        count = min(len(side), (most - 1) // 2)
         if count:
             starts.append(np.sort(side)[(np.arange(count) * len(side)) // count])
     return np.searchsorted(np.unique(np.concatenate(starts)), codes, side="right") - 1
 
 
-def _binned(score: Floats, positive: Mask, blocks: Blocks, cells: int) -> Floats:
-    # Half of the cells begin at positives and half at negatives, after the first that begins at the bottom.
-    codes = _cells(score, positive, cells - 1)
+def _binned(codes: Codes, positive: Mask, blocks: Blocks, cells: int) -> Floats:
     return blocks.counts(codes, cells, positive, ~positive)
 
 
@@ -82,7 +80,9 @@ def _of_positive(scored: Classified) -> tuple[Floats, Mask]:
 
 
 def _binary_parts(scored: Classified, blocks: Blocks) -> Floats:
-    return _binned(*_of_positive(scored), blocks, _CELLS)
+    score, positive = _of_positive(scored)
+    codes = _cells(score, positive, _CELLS)
+    return _binned(codes, positive, blocks, int(codes.max()) + 1)
 
 
 def _binary_exact(area: Area, scored: Classified) -> float:
@@ -103,8 +103,11 @@ def _each_parts(scored: Classified, blocks: Blocks) -> Floats:
     probabilities, present = probabilities_of(scored), _present(scored)
     if len(present) > _MOST_CLASSES:
         return np.full((blocks.count, 1, 2), np.nan)
-    cells = _cells_each(len(present))
-    parts = [_binned(probabilities[:, code], scored.truth == code, blocks, cells) for code in present]
+    most = _cells_each(len(present))
+    sides = [scored.truth == code for code in present]
+    codes = [_cells(probabilities[:, code], side, most) for code, side in zip(present, sides, strict=True)]
+    cells = max(int(one.max()) for one in codes) + 1
+    parts = [_binned(one, side, blocks, cells) for one, side in zip(codes, sides, strict=True)]
     return np.stack(parts, axis=1)
 
 

@@ -141,7 +141,8 @@ class _Sampler:
 
     def of(self, metric: Metric) -> tuple[Blocks, Draws]:
         scored = self._scored
-        count = block_limit(metric.width(scored) if metric.width else 1)
+        # As many blocks as rows or groups, where they are few, are the same ones for every metric.
+        count = min(block_limit(metric.width(scored) if metric.width else 1), scored.units)
         if count not in self._made:
             blocks = make_blocks(
                 scored.rows, most=count, seed=self._seed, groups=scored.drawn_by, weights=scored.weights

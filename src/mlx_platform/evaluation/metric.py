@@ -15,6 +15,7 @@ Parts = Callable[[Any, Blocks], Floats]
 
 NO_ROWS = "there are no rows"
 NO_WEIGHT = "the weights of all rows are zero"
+NO_NUMBERS = "some answers are no finite numbers"
 NO_PROBABILITIES = "the answers carry no finite probabilities"
 ONE_CLASS = "the truth must hold at least two classes"
 
@@ -96,14 +97,15 @@ class Metric:
             return NO_WEIGHT
         if not self.applies(scored):
             return f"it is for {'two classes' if self.classes == 'two' else 'more than two classes'}"
-        if self.needs_probabilities and isinstance(scored, Classified | Tagged):
-            return "" if _finite(scored.probabilities) else NO_PROBABILITIES
+        if not isinstance(scored, Classified | Tagged):
+            return "" if _finite(scored.answer) else NO_NUMBERS
+        if self.needs_probabilities and not _finite(scored.probabilities):
+            return NO_PROBABILITIES
         return ""
 
 
-def _finite(probabilities: Floats | None) -> bool:
-    # One pass without a copy: the sum of anything with NaN or infinity is neither.
-    return probabilities is not None and bool(np.isfinite(probabilities.sum(dtype=np.float64)))
+def _finite(values: Floats | None) -> bool:
+    return values is not None and bool(np.isfinite(values).all())
 
 
 def divide(numerator: Floats, denominator: Floats, empty: float) -> Floats:

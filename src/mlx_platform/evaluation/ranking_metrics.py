@@ -126,8 +126,6 @@ def _expected_reciprocal(before: int, tied: int, hits: int) -> float:
 
 def _parts(values: Callable[[Ranked], tuple[_Order, Floats]], scored: Ranked, blocks: Blocks) -> Floats:
     """Weight of the queries with a relevant row, and the sum of their values: [blocks, 2]."""
-    if not np.isfinite(scored.answer).all():
-        return np.full((blocks.count, 2), np.nan)
     order, value = values(scored)
     defined = np.isfinite(value)
     by_query = Blocks(blocks.index[order.first], blocks.count, order.weights)

@@ -22,6 +22,7 @@ MAX_BLOCKS = 5_000
 MIN_BLOCKS = 500
 _MAX_CELLS = 500_000  # sums in all blocks: half a second for a thousand resamples
 _CHUNK = 100  # resamples at a time: 4 MB of weights at the most blocks
+_CHUNK_CELLS = 2_000_000  # 16 MB
 _JACKKNIFE_GROUPS = 100
 
 
@@ -134,8 +135,10 @@ class Draws:
     def apply(self, part: Floats, functions: Sequence[Callable[[Floats], Floats]]) -> list[Resampled]:
         """The numbers that functions from sums [any, ...] to values [any] make of the sums [blocks, ...]."""
         values: list[list[Floats]] = [[] for _ in functions]
-        for start in range(0, len(self.counts), _CHUNK):
-            counts = self.counts[start : start + _CHUNK].astype(np.float64)
+        # Few large products rather than many small ones: each makes the threads of the library meet.
+        chunk = max(1, _CHUNK_CELLS // max(len(part), part[0].size))
+        for start in range(0, len(self.counts), chunk):
+            counts = self.counts[start : start + chunk].astype(np.float64)
             sums = np.tensordot(counts, part, axes=1)
             for function, found in zip(functions, values, strict=True):
                 found.append(function(sums))

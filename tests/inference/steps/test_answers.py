@@ -3,7 +3,7 @@ import pytest
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import TensorSpec
-from mlx_platform.inference.steps.answers import softmax
+from mlx_platform.inference.steps.answers import sigmoid, softmax
 from mlx_platform.inference.steps.catalog import POST, make_step
 from mlx_platform.inference.steps.step import Site
 
@@ -35,6 +35,33 @@ def test_classes_without_names_are_numbers():
     site = Site((), (OUTPUT,), (), 100, 100)
 
     assert step("labels", site)({"probabilities": SHARES})["label"].tolist() == ["1", "0"]
+
+
+def test_sigmoid_is_exact_and_survives_large_scores():
+    with np.errstate(over="raise"):
+        shares = sigmoid(np.array([[0, np.log(3), -np.log(3)], [1e4, -1e4, 0]]))
+
+    assert shares == pytest.approx(np.array([[0.5, 0.75, 0.25], [1, 0, 0.5]]))
+    assert sigmoid(np.zeros((1, 4), np.float16)).dtype == np.float32
+
+
+def test_every_class_that_reaches_its_threshold_is_answered():
+    shares = {"probabilities": np.array([[0.7, 0.5, 0.1], [0.1, 0.2, 0.3]], np.float32)}
+
+    assert step("threshold")(shares)["labels"].tolist() == ["a|b", ""]
+    assert step("threshold", thresholds=[0.2])(shares)["labels"].tolist() == ["a|b", "b|c"]
+    # 0.7 in single precision is a little less than 0.7.
+    assert step("threshold", thresholds=[0.7, 0.6, 0.1])(shares)["labels"].tolist() == ["a|c", "c"]
+
+
+def test_thresholds_must_be_one_or_one_for_each_class():
+    with pytest.raises(UsageError, match="2 thresholds for 3 labels"):
+        step("threshold", thresholds=[0.5, 0.5])
+    with pytest.raises(UsageError, match="separates labels"):
+        step("threshold", Site((), (OUTPUT,), ("a|b", "c"), 100, 100))
+    nameless = Site((), (OUTPUT,), (), 100, 100)
+    with pytest.raises(UsageError, match="3 classes, not 2"):
+        step("threshold", nameless, thresholds=[0.5, 0.5])({"probabilities": SHARES})
 
 
 def test_the_wrong_number_of_labels_is_refused():
