@@ -1,14 +1,19 @@
 """A process that is killed between two of its durable writes, wherever one wants."""
 
+import gc
 import multiprocessing
 import os
 import signal
 import sqlite3
 import sys
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, Self
+
+import sqlalchemy
 
 from mlx_platform.core.settings import load_settings
 from mlx_platform.inference.package import open_package
@@ -29,6 +34,9 @@ class Deed:
     folder: Path
     uri: str
 
+    def of(self, name: str) -> "Deed":
+        return replace(self, name=name)
+
     def catalog(self) -> Catalog:
         overrides = {"registry.uri": self.uri, "cache.dir": str(self.folder / "cache")}
         return Catalog(load_settings(start=self.folder, environment={}, overrides=overrides))
@@ -41,32 +49,65 @@ def register(deed: Deed) -> None:
 
 
 def move(deed: Deed) -> None:
-    """Move production on to the next version."""
-    catalog = deed.catalog()
-    before = catalog.holders(deed.model).get("production") or 0
-    catalog.move(deed.model, "production", before + 1, kind="promote", actor="ada", reason="better")
+    """Move production to the second version."""
+    deed.catalog().move(deed.model, "production", 2, kind="promote", actor="ada", reason="better")
 
 
-def do(deed: Deed, *, after: int | None = None) -> bool:
-    """Do it in a process of its own; with `after` that process dies when it has written so often.
+class Origin:
+    """A process that has opened the registry, and of which every victim is a copy: opening it is slow."""
 
-    Returns:
-        Whether it came to its end.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["preloaded", "racers", "killed"])
-    process = context.Process(target=_do, args=(deed, after))
-    process.start()
-    process.join(_PATIENCE)
-    assert process.exitcode in {0, -signal.SIGKILL}
-    return process.exitcode == 0
+    def __init__(self, opened: Deed) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["preloaded", "racers", "killed"])
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=_copy_itself, args=(opened, theirs))
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ours.send(None)
+        self._process.join(_PATIENCE)
+
+    def do(self, deed: Deed, *, after: int | None = None) -> bool:
+        """Do it in a process of its own; with `after` that process dies when it has written so often.
+
+        Returns:
+            Whether it came to its end.
+        """
+        self._ours.send((deed, after))
+        assert self._ours.poll(_PATIENCE)
+        code = self._ours.recv()
+        assert code in {0, -signal.SIGKILL}
+        return bool(code == 0)
 
 
-def _do(deed: Deed, after: int | None) -> None:
-    if after is not None:
-        _arm(after)
-    deeds: dict[str, Callable[[Deed], None]] = {"register": register, "move": move}
-    deeds[deed.name](deed)
+def _copy_itself(opened: Deed, orders: Connection) -> None:
+    opened.catalog().create()
+    while order := orders.recv():
+        victim = os.fork()
+        if victim == 0:
+            _be_victim(*order)
+        _, status = os.waitpid(victim, 0)
+        orders.send(os.waitstatus_to_exitcode(status))
+
+
+def _be_victim(deed: Deed, after: int | None) -> NoReturn:
+    code = 1
+    try:
+        # The connections of the process that this is a copy of are not ours to use.
+        for engine in [found for found in gc.get_objects() if isinstance(found, sqlalchemy.Engine)]:
+            engine.dispose(close=False)
+        if after is not None:
+            _arm(after)
+        deeds: dict[str, Callable[[Deed], None]] = {"register": register, "move": move}
+        deeds[deed.name](deed)
+        code = 0
+    except BaseException:  # noqa: BLE001 - it is said, and the exit code is the answer
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _arm(writes: int) -> None:
