@@ -129,6 +129,9 @@ def measurement_document(one: Measurement) -> dict[str, Any]:
         "lower": finite(one.lower),
         "upper": finite(one.upper),
         "rows": one.rows,
+        "unit": one.unit,
+        "higher_is_better": one.higher_is_better,
+        "method": one.method or None,
     }
     return document | ({"reason": one.reason} if one.reason else {})
 

@@ -4,59 +4,85 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from mlx_platform.core.report import Bars, Fact, Matrix, Report, Result, Section, Series, Table
-from mlx_platform.core.tensors import Array
+from mlx_platform.core.report import Drawing, Fact, Report, Result, Section, Table
 from mlx_platform.core.text import plural
 from mlx_platform.core.verdict import Verdict
-from mlx_platform.evaluation.compare import Difference
-from mlx_platform.evaluation.judge import number, signed
-from mlx_platform.evaluation.metrics import confusion
-from mlx_platform.evaluation.scored import Classified, Predicted
+from mlx_platform.evaluation.gates import digest_of
+from mlx_platform.evaluation.judge import finite
+from mlx_platform.workflows.evaluation.answers import answers_document, sections_of
 from mlx_platform.workflows.evaluation.baseline import PRODUCTION
 from mlx_platform.workflows.evaluation.findings import (
     Findings,
     comparison_document,
     headline,
     measurement_document,
+    slice_document,
 )
-
-_CLASSES_DRAWN = 20
-_ERRORS_SHOWN = 20
+from mlx_platform.workflows.evaluation.intervals import (
+    losses_drawn,
+    metrics_drawn,
+    metrics_table,
+    slices_drawn,
+    slices_table,
+    undecided_table,
+)
+from mlx_platform.workflows.evaluation.questions import checks_of, gauges_of
 
 
 def result_of(findings: Findings, evidence: str | None) -> Result:
     """What the command returns; `evidence` is the id under which it was kept."""
+    slices = slices_table(findings)
     report = Report(
         title=f"Evaluation of {findings.subject.ref}",
         summary=headline(findings),
         facts=tuple(_facts(findings)),
-        sections=(_metrics(findings),),
-        checks=findings.checks,
+        checks=checks_of(findings),
+        brief=(metrics_table(findings), *((slices,) if slices else ())),
         details=tuple(_details(findings)),
         next_steps=tuple(_next_steps(findings)),
+        gauges=gauges_of(findings),
     )
     return Result("eval", _data(findings, evidence), report, findings.verdict, findings.warnings)
 
 
 def _data(findings: Findings, evidence: str | None) -> dict[str, Any]:
-    subject, dataset = findings.subject, findings.rows.dataset
+    asked = findings.asked
     return {
-        "subject": subject.document(),
-        "dataset": {
-            "path": str(dataset.path),
-            "rows": dataset.rows,
-            "label": findings.rows.label,
-            "fingerprint": dataset.fingerprint,
+        "subject": findings.subject.document(),
+        "dataset": _dataset(findings),
+        "task": findings.scored.task,
+        "confidence": asked.defaults.confidence,
+        "seed": asked.defaults.seed,
+        "gate_set": {
+            "source": asked.source or None,
+            "digest": digest_of(asked) if asked.gates else None,
+            "default": findings.default_gates,
         },
-        "task": subject.package.spec.task,
-        "confidence": findings.asked.defaults.confidence,
-        "seed": findings.asked.defaults.seed,
         "metrics": {name: measurement_document(one) for name, one in findings.measurements.items()},
         "gates": [one.document() for one in findings.judged],
         "comparison": comparison_document(findings),
+        "guards": [
+            {"name": guard.name, "ref": guard.ref, "digest": guard.digest} for guard in findings.guards
+        ],
+        "slices": [slice_document(one) for one in findings.slices],
+        "looks": findings.looks.document() if findings.looks else None,
+        **answers_document(findings),
         "evidence": evidence,
+    }
+
+
+def _dataset(findings: Findings) -> dict[str, Any]:
+    rows, dataset, scored = findings.rows, findings.rows.dataset, findings.scored
+    weights = rows.weights
+    return {
+        "path": str(dataset.path),
+        "rows": dataset.rows,
+        "label": rows.label,
+        "fingerprint": dataset.fingerprint,
+        "weight": None if weights is None else finite(float(weights.sum())),
+        "effective_rows": finite(scored.effective_rows),
+        "groups": None if scored.drawn_by is None else scored.units,
+        "overlap": [one.document() for one in rows.overlaps],
     }
 
 
@@ -71,6 +97,8 @@ def _facts(findings: Findings) -> Iterable[Fact]:
         yield Fact("baseline", f"{baseline.ref}, the same package")
     else:
         yield Fact("baseline", f"{baseline.ref}, digest {baseline.digest[:12]}")
+    for guard in findings.guards:
+        yield Fact("guard", f"{guard.name}: {guard.ref}, digest {guard.digest[:12]}")
     if comparison and comparison.flips:
         flips = comparison.flips
         p_value = f"McNemar p = {flips.p_value:.3g}"
@@ -79,121 +107,47 @@ def _facts(findings: Findings) -> Iterable[Fact]:
         "not worse than the baseline" if findings.default_gates else "command line"
     )
     yield Fact("gates", source if findings.judged else "none")
+    if findings.looks and findings.looks.count > 1:
+        yield Fact("looks", f"{findings.looks.count:,} at these rows through these gates, this one included")
 
 
-def _metrics(findings: Findings) -> Table:
-    level = f"{findings.asked.defaults.confidence:.0%} interval"
-    columns: tuple[str, ...] = ("metric", "value", level)
-    if findings.comparison:
-        columns = (*columns, "baseline", "difference")
-    rows = []
-    for name, one in findings.measurements.items():
-        interval = "" if np.isnan(one.lower) else f"{number(one.lower)} to {number(one.upper)}"
-        cells = [name, number(one.value), interval or one.reason]
-        if findings.comparison:
-            cells += _compared(findings.comparison.differences.get(name))
-        rows.append(tuple(cells))
-    return Table("Metrics", columns, tuple(rows), numeric=(1, 3, 4))
+def _details(findings: Findings) -> Iterable[Section | Drawing]:
+    open_ = undecided_table(findings)
+    if open_:
+        yield open_
+    changes = losses_drawn(findings)
+    if changes:
+        yield changes
+    yield metrics_drawn(findings)
+    yield from slices_drawn(findings)
+    yield from sections_of(findings)
+    yield _rules(findings)
 
 
-def _compared(difference: Difference | None) -> list[str]:
-    if difference is None:
-        return ["", ""]
-    if np.isnan(difference.value):
-        return [number(difference.baseline), ""]
-    text = signed(difference.value)
-    if not np.isnan(difference.lower):
-        text += f" [{signed(difference.lower)}, {signed(difference.upper)}]"
-    return [number(difference.baseline), text]
-
-
-def _details(findings: Findings) -> Iterable[Section]:
-    scored = findings.scored
-    if isinstance(scored, Predicted):
-        yield _worst_numbers(findings, scored)
-    if not isinstance(scored, Classified):
-        return
-    if scored.classes <= _CLASSES_DRAWN:
-        counts = confusion(scored)
-        values = tuple(tuple(int(cell) for cell in row) for row in counts)
-        yield Matrix("Confusion (rows: truth, columns: answer)", findings.labels, findings.labels, values)
-        yield _recall_bars(findings, scored)
-    yield _class_table(findings, scored)
-    yield _worst_labels(findings, scored)
-
-
-def _recall(scored: Classified) -> Array:
-    """The share of right answers of each class; NaN for one without rows."""
-    counts = confusion(scored)
-    rows = counts.sum(axis=1)
-    recall = np.full(len(rows), np.nan)
-    np.divide(counts.diagonal(), rows, out=recall, where=rows > 0)
-    return recall
-
-
-def _recall_bars(findings: Findings, scored: Classified) -> Bars:
-    sides = [(findings.subject.ref, scored)]
-    if findings.baseline and isinstance(findings.baseline.scored, Classified):
-        sides.append((findings.baseline.ref, findings.baseline.scored))
-    met = np.flatnonzero(np.isfinite(_recall(scored)))  # both sides have the same truth
-    series = tuple(Series(ref, tuple(_recall(side)[met].tolist())) for ref, side in sides)
-    return Bars("Recall by class", tuple(findings.labels[code] for code in met), series, unit="share")
-
-
-def _class_table(findings: Findings, scored: Classified) -> Table:
-    counts = confusion(scored)
-    true, answered, hits = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
-    recall = _recall(scored)
-    order = sorted(
-        np.flatnonzero(true + answered), key=lambda code: (np.nan_to_num(recall[code], nan=-1.0), code)
-    )
-    rows = tuple(
-        (
-            findings.labels[code],
-            f"{true[code]:,}",
-            f"{answered[code]:,}",
-            number(hits[code] / answered[code]) if answered[code] else "",
-            number(float(recall[code])) if true[code] else "",
-        )
-        for code in order[:_CLASSES_DRAWN]
-    )
-    title = "Classes, lowest recall first"
-    return Table(title, ("class", "rows", "answered", "precision", "recall"), rows, numeric=(1, 2, 3, 4))
-
-
-def _worst_labels(findings: Findings, scored: Classified) -> Table:
-    wrong = np.flatnonzero(scored.truth != scored.answer)
-    columns: tuple[str, ...] = ("row", "truth", "answer")
-    confidence = None
-    if scored.probabilities is not None:
-        confidence = scored.probabilities[np.arange(scored.rows), scored.answer]
-        wrong = wrong[np.argsort(-confidence[wrong], kind="stable")]
-        columns = (*columns, "confidence")
-    rows = []
-    for row in wrong[:_ERRORS_SHOWN]:
-        cells = [
-            str(findings.rows.ids[row]),
-            findings.labels[scored.truth[row]],
-            findings.labels[scored.answer[row]],
-        ]
-        rows.append(tuple(cells if confidence is None else [*cells, number(float(confidence[row]))]))
-    title = f"Surest errors ({plural(len(wrong), 'error')} in all)"
-    return Table(title, columns, tuple(rows), numeric=(3,))
-
-
-def _worst_numbers(findings: Findings, scored: Predicted) -> Table:
-    error = scored.answer - scored.truth
-    order = np.argsort(-np.abs(error), kind="stable")[:_ERRORS_SHOWN]
-    rows = tuple(
-        (
-            str(findings.rows.ids[row]),
-            number(float(scored.truth[row])),
-            number(float(scored.answer[row])),
-            signed(float(error[row])),
-        )
-        for row in order
-    )
-    return Table("Largest errors", ("row", "truth", "answer", "error"), rows, numeric=(1, 2, 3))
+def _rules(findings: Findings) -> Table:
+    """What would be needed to get the same numbers again."""
+    rows, dataset, scored, asked = findings.rows, findings.rows.dataset, findings.scored, findings.asked
+    told = {
+        "data": str(dataset.path),
+        "SHA-256": dataset.fingerprint,
+        "rows": f"{dataset.rows:,}",
+        "truth": rows.label,
+        "weights": ""
+        if rows.weights is None
+        else f"sum {float(rows.weights.sum()):,.6g}, as good as {scored.effective_rows:,.0f} equal rows",
+        "groups": "" if scored.drawn_by is None else f"{scored.units:,}, drawn as wholes",
+        "slices": ", ".join(rows.slices or {}),
+        "overlap": "; ".join(one.message for one in rows.overlaps),
+        "package": findings.subject.package.digest,
+        "baseline": findings.baseline.digest if findings.baseline else "",
+        "gates": asked.source,
+        "gates' digest": digest_of(asked) if asked.gates else "",
+        "confidence": f"{asked.defaults.confidence:g}",
+        "seed": str(asked.defaults.seed),
+        "looks": f"{findings.looks.count:,}" if findings.looks else "",
+    }
+    lines = tuple((label, text) for label, text in told.items() if text)
+    return Table("Data and rules", ("what", "value"), lines)
 
 
 def _next_steps(findings: Findings) -> Iterable[str]:
