@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mlx_platform.core.errors import UsageError
+from mlx_platform.core.errors import MlxError, UsageError
 from mlx_platform.core.report import Result
 from mlx_platform.evaluation.custom import custom_metrics
 from mlx_platform.evaluation.gates import DatasetRules, GateFile, check_task
@@ -23,7 +23,7 @@ from mlx_platform.workflows.evaluation.report import result_of
 from mlx_platform.workflows.evaluation.rows import answer_rows
 from mlx_platform.workflows.evaluation.selftest import self_test
 from mlx_platform.workflows.evaluation.slicing import judge_all
-from mlx_platform.workflows.reports.write import write_reports
+from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_subject
 
 
@@ -42,6 +42,7 @@ def evaluate(
     running: Running | None = None,
     report: Path | None = None,
     junit: Path | None = None,
+    metrics: Path | None = None,
 ) -> Result:
     """Measure a model, compare it and judge its gates; the outcome is kept with a registered version.
 
@@ -60,6 +61,7 @@ def evaluate(
         running: how the models run.
         report: a folder for the report.
         junit: a file for the JUnit XML.
+        metrics: a file for the numbers as OpenMetrics text.
 
     Returns:
         A result whose verdict is undecided unless at least one gate was decided.
@@ -69,6 +71,7 @@ def evaluate(
         NotFoundError: no such version, file or baseline.
         UndecidedError: no rows, or a model whose outputs have no known meaning.
     """
+    check_targets(report=report, junit=junit, metrics=metrics)
     said = columns or DatasetRules()
     custom = custom_metrics(context.settings.evaluation.metrics, context.settings.folder)
     asked = asked_of(
@@ -94,11 +97,14 @@ def evaluate(
         default = not asked.gates and not asked.source and compared.comparison is not None
         asked = with_defaults(asked, task) if default else asked
         if aa:
-            return self_test(context, subject, compared, rows, asked, report=report, junit=junit)
+            return self_test(
+                context, subject, compared, rows, asked, report=report, junit=junit, metrics=metrics
+            )
         judged, sliced = judge_all(context, compared, rows.slices or {}, asked, shown)
         findings = Findings(subject, rows, asked, compared, judged, sliced, default_gates=default)
         findings = replace(findings, looks=looks_at(context, findings))
-    return _kept(context, findings, data, report=report, junit=junit)
+    result = _kept(context, findings, data)
+    return write_reports(result, report=report, junit=junit, metrics=metrics)
 
 
 def _shown(slices: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -120,21 +126,29 @@ def _task(subject: Subject, asked: GateFile) -> str:
     return task
 
 
-def _kept(
-    context: Context, findings: Findings, data: Path, *, report: Path | None, junit: Path | None
-) -> Result:
-    """Write the reports, and keep the outcome with the version."""
-    subject = findings.subject
+def _kept(context: Context, findings: Findings, data: Path) -> Result:
+    """The result, once its evidence is kept with the version.
+
+    A registry that cannot be written takes nothing of what was measured: the reports are still to come, and
+    a gate that did not pass keeps its exit code.
+    """
+    subject, version = findings.subject, findings.subject.version
     evidence = evidence_of(findings, context.clock, data=_from_folder(data, context.settings.folder))
-    recorded = subject.sealed and findings.measured
-    result = result_of(findings, evidence.id if recorded else None)
+    recorded = version is not None and subject.sealed and findings.measured
+    refused = None
+    if recorded and version is not None:
+        try:
+            # A look counts even if its outcome cannot be kept.
+            note_look(context, findings)
+            context.catalog.record(version, evidence)
+        except MlxError as error:
+            refused = error
+    result = result_of(findings, evidence.id if recorded and refused is None else None)
     result = replace(result, warnings=(*result.warnings, *subject.warnings))
-    # Reports first: a registry that cannot be written must not take what was measured with it.
-    write_reports(result, report=report, junit=junit)
-    if subject.version is not None and recorded:
-        context.catalog.record(subject.version, evidence)
-        note_look(context, findings)
-    return result
+    if refused is None:
+        return result
+    message = f"The outcome was not kept with {subject.ref}: {refused.message}"
+    return replace(result, warnings=(*result.warnings, message), code=result.exit_code or refused.exit_code)
 
 
 def _from_folder(path: Path, folder: Path) -> str:

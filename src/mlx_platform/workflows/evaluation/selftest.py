@@ -36,6 +36,7 @@ def self_test(
     *,
     report: Path | None = None,
     junit: Path | None = None,
+    metrics: Path | None = None,
 ) -> Result:
     """Judge pairs of copies that are equally good, and count how often a gate fails all the same.
 
@@ -49,6 +50,7 @@ def self_test(
         asked: the gates.
         report: a folder for the report.
         junit: a file for the JUnit XML.
+        metrics: a file for the numbers as OpenMetrics text.
     """
     baseline = compared.baseline
     other = None
@@ -71,8 +73,7 @@ def self_test(
             together[verdict_of(one.check for one in judged)] += 1
             advance(1)
     result = _result(subject, compared, rows, asked, verdicts, together, other=other is not None)
-    write_reports(result, report=report, junit=junit)
-    return result
+    return write_reports(result, report=report, junit=junit, metrics=metrics)
 
 
 def _copied(compared: Compared, asked: GateFile, first: Scored, second: Scored) -> Compared:
