@@ -7,6 +7,7 @@ turns.
 import argparse
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -152,8 +153,12 @@ def server(project: Path) -> Iterator[str]:
         _wait_for(f"{uri}/health", process)
         yield uri
     finally:
-        os.killpg(process.pid, 15)
-        process.wait(30)
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
