@@ -75,7 +75,7 @@ def test_a_drop_without_a_known_unit_is_refused(value):
         ({"metric": "acuracy", "min": 0.9}, "no metric 'acuracy'", "'accuracy'"),
         ({"metric": "accuracy", "mim": 0.9}, "unknown key 'mim'", "'min'"),
         ({"min": 0.9}, "metric is missing", "accuracy"),
-        ({"metric": 3, "min": 0.9}, "metric is missing", "accuracy"),
+        ({"metric": 3, "min": 0.9}, "3 is no metric's name", ""),
         ({"metric": "accuracy"}, "no limit", "min"),
         ({"metric": "accuracy", "superiority": False}, "no limit", "min"),
         ({"metric": "accuracy", "superiority": "yes"}, "true or false", ""),

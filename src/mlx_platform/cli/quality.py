@@ -1,4 +1,4 @@
-"""Commands that give a verdict: eval, quantize, drift, consistency."""
+"""Commands that give a verdict besides eval: quantize, drift, consistency."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,50 +22,6 @@ if TYPE_CHECKING:
 
 def add_commands(app: typer.Typer) -> None:
     """Add this module's commands to the application."""
-
-    @command(
-        app,
-        "eval",
-        examples=(
-            'mlx eval digits/4 --data test.parquet --gate "accuracy>=0.9"',
-            "mlx eval digits@staging --data test.parquet --against digits@production --gates gates.toml",
-        ),
-    )
-    def evaluate(
-        run: Run,
-        ref: RefArgument,
-        data: Annotated[Path, typer.Option("--data", metavar="FILE", help="Labelled rows.")],
-        against: Annotated[
-            str | None,
-            typer.Option("--against", metavar="REF", help="Baseline; by default NAME@production."),
-        ] = None,
-        gates: Annotated[
-            Path | None, typer.Option("--gates", metavar="FILE", help="Gate file, TOML or YAML.")
-        ] = None,
-        gate: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--gate", metavar="EXPR", help='E.g. "accuracy>=0.9" or "accuracy:max_drop=1pp"; repeatable.'
-            ),
-        ] = None,
-        label: LabelOption = None,
-        report: ReportOption = None,
-        junit: JunitOption = None,
-    ) -> "Result":
-        """Measure a version on labelled rows, compare it with production, and judge its gates."""
-        from mlx_platform.workflows.evaluate import evaluate as workflow
-
-        return workflow(
-            run.context,
-            ref,
-            data=data,
-            against=against,
-            gates=gates,
-            gate_expressions=tuple(gate or ()),
-            label=label,
-            report=report,
-            junit=junit,
-        )
 
     @command(
         app,

@@ -48,6 +48,7 @@ _LOSSES = ("max_drop", "max_rise")
 _EXPRESSION = re.compile(r"\s*([\w@.]+(?:\[[^\[\]]+\])?)\s*(>=|<=)\s*([^\s<>=]+)\s*")
 _KEY_EXPRESSION = re.compile(r"\s*([\w@.]+(?:\[[^\[\]]+\])?)\s*:\s*(\w+)\s*=\s*([^\s<>=]+)\s*")
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(pp|abs|%rel)\s*")
+_PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _TEXTS = ("path", "id", "label", "weight", "group", "query", "positive", "sha256")
 MOST_COLUMNS = 4  # that make one slice
 _MOST_TIMES = 1000
@@ -74,6 +75,7 @@ def parse_gates(
     place = Place(source, lines)
     table = table_of(document, place, "the file")
     check_keys(table, FILE_KEYS, place)
+    text_of(table, "$schema", place)
     if table.get("version") != 1 or isinstance(table.get("version"), bool):
         raise UsageError(
             f"{place.at('version', said='version')}: version = 1 is missing.",
@@ -108,16 +110,21 @@ def parse_expression(text: str, *, custom: Mapping[str, Metric] = NONE) -> Gate:
     place = Place(f"The gate {printable(text, 80)!r}")
     if match := _EXPRESSION.fullmatch(text):
         metric, sign, amount = match.groups()
-        entry = {"metric": metric, "min" if sign == ">=" else "max": amount}
+        entry = {"metric": metric, "min" if sign == ">=" else "max": _amount(amount)}
     elif match := _KEY_EXPRESSION.fullmatch(text):
         metric, key, amount = match.groups()
         check_keys({key: amount}, LIMITS, place)
-        entry = {"metric": metric, key: amount == "true" if key == "superiority" else amount}
+        entry = {"metric": metric, key: amount == "true" if key == "superiority" else _amount(amount)}
     else:
         raise UsageError(
             f"{place} cannot be read.", hint="Write accuracy>=0.9, log_loss<=0.4 or accuracy:max_drop=1pp."
         )
     return replace(_parse_gate(entry, place, custom)[0], source="")
+
+
+def _amount(text: str) -> str | float:
+    """A number, which an expression can only write as text; whatever else it is stays text."""
+    return float(text) if _PLAIN.fullmatch(text) else text
 
 
 def _watched(gates: Iterable[Gate], guard: str) -> tuple[Gate, ...]:
@@ -148,8 +155,10 @@ class _Subject:
 
 def _subject(name: Any, place: Place, custom: Mapping[str, Metric]) -> _Subject:
     known = (*METRICS, *custom, *PAIR_METRICS, *SYSTEM_METRICS, *PATTERNS)
-    if not isinstance(name, str):
+    if name is None:
         raise UsageError(f"{place}: metric is missing.", hint=f"Known: {', '.join(known)}.")
+    if not isinstance(name, str):
+        raise UsageError(f"{place.at('metric')}: {printable(repr(name), 60)} is no metric's name.")
     if name in PAIR_METRICS:
         return _Subject(name, share=True, higher=PAIR_METRICS[name], paired=True)
     if name in SYSTEM_METRICS:
@@ -168,7 +177,8 @@ def _parse_gate(entry: Any, place: Place, custom: Mapping[str, Metric]) -> list[
     check_keys(table, GATE_KEYS, place)
     subject = _subject(table.get("metric"), place, custom)
     place = replace(place, words=(*place.words, printable(subject.name, 80))) if place.words else place
-    asked = [limit for limit in LIMITS if limit in table and table[limit] is not False]
+    unwanted = {"superiority"} if table.get("superiority") is False else set()
+    asked = [limit for limit in LIMITS if limit in table and limit not in unwanted]
     if not asked:
         raise UsageError(f"{place}: {subject.name} has no limit.", hint=f"Add one of {', '.join(LIMITS)}.")
     if "abs_floor" in table and not set(_LOSSES) & set(asked):
@@ -300,7 +310,7 @@ def _ratio(subject: _Subject, value: Any, place: Place) -> float:
         hint = "Limit latency_mean_ms instead." if subject.system else hint
         raise UsageError(f"{place}: max_ratio limits latencies and sizes, not {subject.name}.", hint=hint)
     number = number_of(value, place, percent=True)
-    if not 0 < number <= _MOST_TIMES:
+    if not 0 < number < _MOST_TIMES:
         raise UsageError(
             f"{place}: {number:g} cannot be a limit of candidate over baseline.",
             hint="Write 1.1 or 110% for a tenth more.",

@@ -11,7 +11,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.evaluation.gate_lines import Lines, Path
 
-NUMBER = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)(%?)")
+PERCENT = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,21 @@ class Place:
 
 
 def number_of(value: Any, place: Place, *, percent: bool = False) -> float:
-    """A finite number, as a number or as text; with `percent` also a share of 100 such as `90%`.
+    """A finite number; with `percent` also a share of 100 as text, such as `90%`.
 
     Raises:
         UsageError: it is something else.
     """
-    number, unit = math.nan, ""
-    if isinstance(value, str) and (match := NUMBER.fullmatch(value)):
-        number, unit = float(match[1]), match[2]
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        # A whole number may be too large for a float.
-        number = float(value) if abs(value) <= sys.float_info.max else math.nan
-    if not math.isfinite(number):
-        raise UsageError(f"{place}: {printable(repr(value), 60)} is no finite number.")
-    if unit and not percent:
+    if isinstance(value, str) and (match := PERCENT.fullmatch(value)):
+        if percent:
+            return float(match[1]) / 100
         raise UsageError(f"{place}: {printable(repr(value), 60)} is a percentage of what is no share.")
-    return number / 100 if unit else number
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    # A whole number may be too large for a float.
+    if (whole and abs(value) <= sys.float_info.max) or (isinstance(value, float) and math.isfinite(value)):
+        return float(value)
+    hint = "Write a number without quotes, or a share such as 90%." if isinstance(value, str) else ""
+    raise UsageError(f"{place}: {printable(repr(value), 60)} is no finite number.", hint=hint)
 
 
 def share_of(value: Any, place: Place) -> float:
@@ -86,6 +85,8 @@ def check_keys(table: Mapping[str, Any], known: Iterable[str], place: Place) -> 
 
 def whole_of(table: Mapping[str, Any], key: str, place: Place, *, default: int = 0, least: int = 0) -> int:
     value = table.get(key, default)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
         shown = printable(repr(value), 40)
         raise UsageError(f"{place.at(key)}: {key} is a whole number from {least}, not {shown}.")

@@ -1,0 +1,130 @@
+"""The command that measures and judges a version: eval."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlx_platform.cli.command import Run, command
+from mlx_platform.cli.options import DeviceOption, JunitOption, LabelOption, RefArgument, ReportOption
+from mlx_platform.cli.output import print_line
+
+if TYPE_CHECKING:
+    from mlx_platform.core.report import Result
+
+
+def _column(flag: str, about: str) -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(flag, metavar="COLUMN", help=about)
+    return found
+
+
+def _print_schema(*, wanted: bool) -> None:
+    if wanted:
+        from mlx_platform.evaluation.gate_schema import shipped_schema
+
+        print_line(shipped_schema().rstrip("\n"))
+        raise typer.Exit
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add this module's command to the application."""
+
+    @command(
+        app,
+        "eval",
+        examples=(
+            'mlx eval digits/4 --data test.parquet --gate "accuracy>=0.9"',
+            "mlx eval digits@staging --data test.parquet --against digits@production --gates gates.toml",
+            "mlx eval digits/4 --data test.parquet --slice camera --slice camera,light",
+            "mlx eval digits/4 --data test.parquet --gates gates.toml --aa",
+        ),
+    )
+    def evaluate(
+        run: Run,
+        ref: RefArgument,
+        data: Annotated[Path, typer.Option("--data", metavar="FILE", help="Labelled rows.")],
+        against: Annotated[
+            str | None,
+            typer.Option("--against", metavar="REF", help="Baseline; by default NAME@production."),
+        ] = None,
+        gates: Annotated[
+            Path | None, typer.Option("--gates", metavar="FILE", help="Gate file, TOML or YAML.")
+        ] = None,
+        gate: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--gate", metavar="EXPR", help='E.g. "accuracy>=0.9" or "accuracy:max_drop=1pp"; repeatable.'
+            ),
+        ] = None,
+        slices: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--slice",
+                metavar="COLUMN",
+                help="Show the slices of a column, or of several as in lang,device; repeatable.",
+            ),
+        ] = None,
+        label: LabelOption = None,
+        row_id: Annotated[str, _column("--id", "Names of the rows; default: id or path.")] = "",
+        weight: Annotated[str, _column("--weight", "What each row counts.")] = "",
+        group: Annotated[str, _column("--group", "Rows with one value depend on each other.")] = "",
+        query: Annotated[str, _column("--query", "Rows with one value are ranked together.")] = "",
+        positive: Annotated[
+            str,
+            typer.Option("--positive", metavar="LABEL", help="Of two classes, what precision is about."),
+        ] = "",
+        disjoint_from: Annotated[
+            list[str] | None,
+            typer.Option("--disjoint-from", metavar="FILE", help="Data that must share no rows; repeatable."),
+        ] = None,
+        aa: Annotated[
+            bool, typer.Option("--aa", help="Test the gates: how often do equally good copies fail?")
+        ] = False,
+        batch_size: Annotated[
+            int, typer.Option("--batch-size", metavar="N", min=1, max=65536, help="Rows of one call.")
+        ] = 64,
+        threads: Annotated[
+            int, typer.Option("--threads", metavar="N", min=0, max=1024, help="Of one call; 0 chooses.")
+        ] = 0,
+        device: DeviceOption = "auto",
+        report: ReportOption = None,
+        junit: JunitOption = None,
+        gates_schema: Annotated[
+            bool,
+            typer.Option(
+                "--gates-schema",
+                help="Print the JSON Schema of gate files.",
+                is_eager=True,
+                callback=lambda wanted: _print_schema(wanted=wanted),
+            ),
+        ] = False,
+    ) -> "Result":
+        """Measure a version on labelled rows, compare it with production, and judge its gates."""
+        from mlx_platform.evaluation.gates import DatasetRules
+        from mlx_platform.workflows.evaluate import evaluate as workflow
+        from mlx_platform.workflows.evaluation.answerer import Running
+
+        _ = gates_schema  # printed before anything else was read
+        columns = DatasetRules(
+            id=row_id,
+            weight=weight,
+            group=group,
+            query=query,
+            positive=positive,
+            disjoint_from=tuple(disjoint_from or ()),
+        )
+        return workflow(
+            run.context,
+            ref,
+            data=data,
+            against=against,
+            gates=gates,
+            gate_expressions=tuple(gate or ()),
+            slices=tuple(slices or ()),
+            label=label,
+            columns=columns,
+            aa=aa,
+            running=Running(batch_size, threads, device),
+            report=report,
+            junit=junit,
+        )
