@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from onnx import TensorProto, helper
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import text_column
@@ -90,6 +91,62 @@ def test_outputs_of_different_lengths_stay_rows(pack, graph):
     answers = model.predict({"x": np.array([[[1], [0]], [[1], [1]]])}, batch_size=1)
 
     assert answers.tensors["y"].dtype == object
+
+
+_COUNTING = """format = 1
+task = "tensors"
+[[pre]]
+step = "tokenize"
+column = "text"
+max_length = 20
+length = "refuse"
+"""
+
+
+@pytest.fixture
+def counting(pack, graph):
+    """For each text its words, and how wide its batch was padded."""
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "w": 1}, unk_token="[UNK]"))  # noqa: S106 - of text
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    nodes = [
+        helper.make_node("ReduceSum", ["input_ids", "axis"], ["words"], keepdims=0),
+        helper.make_node("Shape", ["input_ids"], ["length"], start=1, end=2),
+        helper.make_node("Mul", ["words", "zero"], ["nothing"]),
+        helper.make_node("Add", ["nothing", "length"], ["padded"]),
+    ]
+    whole = TensorProto.INT64
+    network = graph(
+        nodes,
+        {"input_ids": (whole, ["n", "tokens"])},
+        {"words": (whole, ["n"]), "padded": (whole, ["n"])},
+        {"axis": np.array([1]), "zero": np.array(0)},
+    )
+    inputs = network.graph.input[0], *network.graph.output
+    tables = "".join(
+        f'[[{kind}]]\nname = "{tensor.name}"\ndatatype = "INT64"\nshape = {shape}\n'
+        for tensor, kind, shape in zip(
+            inputs, ("inputs", "outputs", "outputs"), ("[-1, -1]", "[-1]", "[-1]"), strict=True
+        )
+    )
+    return pack(network, _COUNTING + tables, {"tokenizer.json": tokenizer.to_str().encode()})
+
+
+def test_texts_of_like_length_share_a_batch_and_answers_keep_their_rows(counting):
+    words = np.random.default_rng(0).permutation(np.arange(1, 20))
+    rows = {"text": text_column(["w " * count for count in words])}
+
+    answers = counting.predict(rows, batch_size=4).columns
+
+    assert answers["words"].tolist() == words.tolist()
+    assert (answers["padded"] - words).max() <= 3
+    assert counting.predict(rows, batch_size=100).columns["padded"].tolist() == [19] * 19
+
+
+def test_the_first_text_of_the_file_that_is_too_long_is_named_whatever_its_length(counting):
+    rows = {"text": text_column(["w", "w " * 30, "w w", "w " * 90, "w"])}
+
+    with pytest.raises(UsageError, match=r"row 1: the text has 30 tokens"):
+        counting.predict(rows, batch_size=2)
 
 
 def test_many_threads_get_their_own_answers(logistic_model, digits):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mlx_platform.core.errors import MlxError, UsageError
 from mlx_platform.core.tensors import Array, Columns, Tensors, TensorSpec, row_count, text_column
@@ -110,18 +111,40 @@ class Model:
         count = row_count(columns)
         if not count:
             raise UsageError("There are no rows to predict.")
-        outputs: list[dict[str, Array]] = []
         fixed = self.spec.fixed_rows
-        for start, batch in _batches(columns, fixed or batch_size):
-            size = row_count(batch)
+        size = fixed or batch_size
+        order = self._pipeline.by_length(columns) if size < count and not fixed else None
+        if order is None:
+            tensors = self._run_all(columns, size, fixed)
+        else:
+            try:
+                sorted_tensors = self._run_all(_taken(columns, order), size, fixed)
+            except CellError:
+                self._refuse_first(columns, size)
+                raise
+            tensors = _taken(sorted_tensors, np.argsort(order))
+        return Answers(self.decode(tensors), tensors)
+
+    def _run_all(self, columns: Columns, size: int, fixed: int | None) -> dict[str, Array]:
+        """The output tensors of all rows in their order, in batches of `size`."""
+        outputs: list[dict[str, Array]] = []
+        for start, batch in _batches(columns, size):
+            count = row_count(batch)
             try:
                 feeds = self.encode(filled(batch, fixed) if fixed else batch)
             except CellError as error:
                 raise error.moved(start) from error
             tensors = self.run(feeds)
-            outputs.append({name: value[:size] for name, value in tensors.items()} if fixed else tensors)
-        joined = {name: _joined([output[name] for output in outputs]) for name in outputs[0]}
-        return Answers(self.decode(joined), joined)
+            outputs.append({name: value[:count] for name, value in tensors.items()} if fixed else tensors)
+        return {name: _joined([output[name] for output in outputs]) for name in outputs[0]}
+
+    def _refuse_first(self, columns: Columns, size: int) -> None:
+        """Raise for the first row that cannot be used, where rows were taken in another order."""
+        for start, batch in _batches(columns, size):
+            try:
+                self.encode(batch)
+            except CellError as error:
+                raise error.moved(start) from error
 
     def rows_from_json(self, rows: Any) -> dict[str, Array]:
         """Parsed JSON rows as columns, read strictly.
@@ -192,6 +215,10 @@ def _batches(columns: Columns, size: int) -> Iterator[tuple[int, dict[str, Array
     count = row_count(columns)
     for start in range(0, count, size):
         yield start, {name: column[start : start + size] for name, column in columns.items()}
+
+
+def _taken(columns: Columns, rows: npt.NDArray[np.intp]) -> dict[str, Array]:
+    return {name: column[rows] for name, column in columns.items()}
 
 
 def filled(columns: Columns, size: int) -> Columns:

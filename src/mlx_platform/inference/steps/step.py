@@ -148,6 +148,10 @@ class Step:
     def load(self, root: Path) -> None:
         """Read the assets, given the package's folder."""
 
+    def lengths(self, batch: Batch) -> Array | None:  # noqa: ARG002 - most steps do not ask
+        """About how long each row will be [rows]; None where all rows become equally long."""
+        return None
+
     def __call__(self, batch: Batch) -> Batch:
         """The batch with what this step makes.
 

@@ -113,6 +113,12 @@ class TokenizeStep(Step):
             tokenizer.enable_truncation(self._max_length)
         self._tokenizer = tokenizer
 
+    def lengths(self, batch: Batch) -> Array | None:
+        if self._pad_to == "max" or self._column not in batch:
+            return None
+        cells: list[Any] = batch[self._column].reshape(-1).tolist()
+        return np.array([len(cell) if isinstance(cell, str | bytes) else 0 for cell in cells])
+
     def __call__(self, batch: Batch) -> Batch:
         texts = as_texts(batch[self._column], self._column, self._max_chars)
         encodings = self._tokenizer.encode_batch(texts)
