@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 from mlx_platform.core.evidence import Evidence
 from mlx_platform.core.verdict import Verdict
-from mlx_platform.registry.findings import metrics_of, summary_tag
+from mlx_platform.registry.findings import data_of, metrics_of, summary_tag
+from mlx_platform.registry.runs import MetricData
 
 EVIDENCE = Evidence(
     kind="evaluation",
@@ -29,6 +30,29 @@ def test_numbers_become_metrics_by_dotted_name() -> None:
     }
 
     assert metrics_of(numbers) == {"accuracy": 0.9, "accuracy.lower": 0.8, "rows": 500.0}
+
+
+def test_a_class_of_any_name_makes_a_metric_that_mlflow_takes() -> None:
+    from mlflow.utils.validation import _validate_metric_name
+
+    labels = ["a//b", "../x", "a:b", "a;b", "", "x" * 900, "模型", "\x1b[2J"]
+    numbers = {f"recall[{label}]": {"value": index} for index, label in enumerate(labels)} | {"..": 1.0}
+    found = metrics_of(numbers)
+
+    assert len(found) == len(numbers)
+    assert (found["recall_a_b_"], found["recall_a_b__2"]) == (2.0, 3.0)
+    for name in found:
+        _validate_metric_name(name)
+        assert len(name) <= 250
+
+
+def test_the_rows_are_named_by_their_file_with_a_digest_that_mlflow_takes() -> None:
+    named = replace(EVIDENCE, parameters={"data": "rows/test.parquet"})
+
+    assert data_of(named) == MetricData("test.parquet", "f" * 36)
+    assert data_of(EVIDENCE) == MetricData("evaluation", "f" * 36)
+    assert data_of(replace(EVIDENCE, data_fingerprint="")) is None
+    assert len(data_of(replace(EVIDENCE, parameters={"data": "x" * 900})).name) == 500  # type: ignore[union-attr]
 
 
 def test_a_summary_says_what_a_promotion_asks() -> None:

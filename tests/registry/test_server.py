@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,39 @@ def test_what_was_registered_shows_in_mlflow_as_a_model_with_its_run(
         {"f1 macro": 0.5},
         (model.model_id,),
     )
+
+
+@pytest.mark.parametrize("kind", ["server", "file"])
+def test_numbers_of_evidence_show_in_mlflow_with_the_rows_they_are_about(
+    request: pytest.FixtureRequest, project: Project, kind: str
+) -> None:
+    import mlflow
+
+    uri = request.getfixturevalue("mlflow_server") if kind == "server" else project.settings.registry.uri
+    catalog = catalog_of(project, uri)
+    version, _ = catalog.register("measured", project.variant(kind), Lineage())
+    numbers = {"accuracy": {"value": 0.95}, "recall[a//b]": {"value": 0.5}}
+    found = replace(evidence_of(version), numbers=numbers, parameters={"data": "rows/test.parquet"})
+    catalog.record(version, found)
+
+    address = parse_address(uri, project.folder).uri
+    client = mlflow.MlflowClient(address, address)
+    model = client.get_logged_model(model_id_of(version.source))
+    run = client.get_run(catalog.evidence(version)["evaluation"].run_id)
+    (data,) = run.inputs.dataset_inputs
+    assert {(one.key, one.value, one.dataset_name, one.dataset_digest) for one in model.metrics} == {
+        ("accuracy", 0.95, "test.parquet", "f" * 36),
+        ("recall_a__b_", 0.5, "test.parquet", "f" * 36),
+    }
+    assert (data.dataset.name, data.dataset.digest) == ("test.parquet", "f" * 36)
+    assert [(tag.key, tag.value) for tag in data.tags] == [("mlflow.data.context", "evaluation")]
+    assert [entry.model_id for entry in run.inputs.model_inputs] == [model.model_id]
+    by_rows = client.search_logged_models(
+        [model.experiment_id],
+        filter_string="metrics.accuracy > 0.9",
+        datasets=[{"dataset_name": "test.parquet", "dataset_digest": "f" * 36}],
+    )
+    assert model.model_id in {one.model_id for one in by_rows}
 
 
 def test_rows_are_what_mlflow_says(mlflow_server: str, tmp_path: Path) -> None:

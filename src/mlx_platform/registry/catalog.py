@@ -358,7 +358,7 @@ class Catalog:
         """
         import orjson
 
-        from mlx_platform.registry.findings import metrics_of, summary_tag
+        from mlx_platform.registry.findings import data_of, metrics_of, summary_tag
 
         if evidence.digest != version.digest:
             raise IntegrityError(f"The evidence is about {evidence.digest}, not about {version.ref}.")
@@ -366,6 +366,7 @@ class Catalog:
             f"{evidence.kind} {version.ref}",
             model=model_id_of(version.source),
             metrics=metrics_of(evidence.numbers),
+            data=data_of(evidence),
             document=orjson.dumps(evidence.document(), option=orjson.OPT_INDENT_2).decode(),
             tags={"mlx.evidence": evidence.kind, "mlx.version": version.ref, DIGEST: version.digest},
         )

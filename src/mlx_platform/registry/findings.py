@@ -2,8 +2,13 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+
+from mlx_platform.core.text import printable
+from mlx_platform.registry.runs import MetricData
 
 if TYPE_CHECKING:
     from mlx_platform.core.evidence import Evidence
@@ -12,8 +17,20 @@ _TAG_CAP = 5000  # characters; some databases take no longer tag
 _GATES_CAP = 3000
 _TEXT_CAP = 300
 _METRICS_CAP = 200
+_METRIC_FORBIDDEN = re.compile(r"[^A-Za-z0-9_. -]")  # nor a slash: MLflow takes names for paths
+_METRIC_LENGTH = 200
+_NAME_CAP = 500  # characters of a dataset's name
+_DIGEST_CAP = 36  # characters of a dataset's digest
 _JUDGED = ("gate_file", "baseline", "against", "against_ref", "compared", "threshold", "data")
 _GATE = ("name", "verdict", "shown", "measured", "threshold", "lower", "upper", "skipped")
+
+
+def data_of(evidence: "Evidence") -> MetricData | None:
+    """The rows of a finding: the file's name, and as much of the fingerprint as MLflow takes for a digest."""
+    if not evidence.data_fingerprint:
+        return None
+    named = PurePath(str(evidence.parameters.get("data") or "")).name or evidence.kind
+    return MetricData(printable(named, _NAME_CAP), evidence.data_fingerprint[:_DIGEST_CAP])
 
 
 def summary_tag(evidence: "Evidence", run_id: str) -> str:
@@ -40,7 +57,11 @@ def summary_tag(evidence: "Evidence", run_id: str) -> str:
 
 
 def metrics_of(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of a finding by dotted name, as MLflow shows metrics; a `value` needs no name."""
+    """The finite numbers of a finding by dotted name, as MLflow takes metrics; a `value` needs no name.
+
+    Names may hold classes of whoever labelled the rows. What MLflow does not take becomes an underscore, and
+    names that become the same are numbered.
+    """
     found: dict[str, float] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -48,10 +69,20 @@ def metrics_of(numbers: Mapping[str, Any]) -> dict[str, float]:
             for key, inner in value.items():
                 walk(prefix if prefix and key == "value" else f"{prefix}.{key}".lstrip("."), inner)
         elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            found[prefix] = float(value)
+            found[_unique(_METRIC_FORBIDDEN.sub("_", prefix)[:_METRIC_LENGTH], found)] = float(value)
 
     walk("", numbers)
     return dict(list(found.items())[:_METRICS_CAP])
+
+
+def _unique(name: str, taken: Mapping[str, float]) -> str:
+    if not name.strip("._ "):
+        name = "metric"
+    return next(
+        free
+        for free in (name, *(f"{name}_{count}" for count in range(2, len(taken) + 3)))
+        if free not in taken
+    )
 
 
 def _judged(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from mlx_platform.registry.rest_files import Files
 from mlx_platform.registry.rest_login import login
 from mlx_platform.registry.rest_models import Models
 from mlx_platform.registry.rest_runs import EXPERIMENT, Place, Runs
-from mlx_platform.registry.runs import RunRecord
+from mlx_platform.registry.runs import MetricData, RunRecord
 
 _RECENT = 100  # versions among which one is looked for that may just have been made
 _IN_RUN = "model"  # the folder of a package among the files of its run
@@ -91,11 +91,22 @@ class RestStore(Models):
         return number
 
     def log_finding(
-        self, title: str, *, model: str, metrics: Mapping[str, float], document: str, tags: Mapping[str, str]
+        self,
+        title: str,
+        *,
+        model: str,
+        metrics: Mapping[str, float],
+        data: MetricData | None,
+        document: str,
+        tags: Mapping[str, str],
     ) -> str:
-        """Keep a document as `evidence.json` of a run of its own, its numbers on the run and on the model."""
+        """Keep a document as `evidence.json` of a run of its own, its numbers on the run and on the model.
+
+        `data` says what rows the numbers are about: on each of them, and among the inputs of the run.
+        """
         run = self._runs.start(self._experiment().id, title, tags)
-        self._runs.log(run.id, params={}, metrics=metrics, model=model)
+        self._runs.log_inputs(run.id, model=model, data=data)
+        self._runs.log(run.id, params={}, metrics=metrics, model=model, data=data)
         with tempfile.TemporaryDirectory(prefix="mlx-") as folder:
             Path(folder, "evidence.json").write_text(document)
             self._files.upload(run.uri, Path(folder))

@@ -13,7 +13,7 @@ from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, No
 from mlx_platform.registry.rest_calls import Api, NoEndpointError
 from mlx_platform.registry.rest_models import listed_pairs
 from mlx_platform.registry.rest_parse import decimal, needed, pairs, part, table, tables, text
-from mlx_platform.registry.runs import CONTEXT_TAG, RunRecord
+from mlx_platform.registry.runs import CONTEXT_TAG, DATA_CONTEXT, DATA_SOURCE, MetricData, RunRecord
 from mlx_platform.registry.version import model_id_of
 
 EXPERIMENT = "mlx"
@@ -102,15 +102,39 @@ class Runs:
         info = table(table(self._api.write("runs/create", body, "start a run"), "run"), "info")
         return Place(needed(info, "run_id"), needed(info, "artifact_uri").rstrip("/"))
 
+    def log_inputs(self, run: str, *, model: str, data: MetricData | None) -> None:
+        """Say on a run's page which rows it is about, and which model, where the server knows models."""
+        doing = "write what the evidence is about"
+        if data:
+            source = json.dumps({"uri": data.name})
+            dataset = {
+                "name": data.name, "digest": data.digest, "source_type": DATA_SOURCE, "source": source,
+            }  # fmt: skip
+            tags = listed_pairs({CONTEXT_TAG: DATA_CONTEXT})
+            body = {"run_id": run, "datasets": [{"dataset": dataset, "tags": tags}]}
+            with suppress(NoEndpointError):  # MLflow knows inputs since 2.4
+                self._api.write("runs/log-inputs", body, doing, repeat=True)
+        if model:
+            body = {"run_id": run, "models": [{"model_id": model}]}
+            self._api.write("runs/log-inputs", body, doing, repeat=True)
+
     def log(
-        self, run: str, *, params: Mapping[str, str], metrics: Mapping[str, float], model: str = ""
+        self,
+        run: str,
+        *,
+        params: Mapping[str, str],
+        metrics: Mapping[str, float],
+        model: str = "",
+        data: MetricData | None = None,
     ) -> None:
-        """Log parameters and metrics, the metrics also as the model's."""
+        """Log parameters and metrics, the metrics also as the model's, and with the rows they are about."""
         now, doing = _now(), "log parameters and metrics"
         texts = listed_pairs(params)
-        of_model = {"model_id": model} if model else {}
+        about = {"model_id": model} if model else {}
+        if data:
+            about |= {"dataset_name": data.name, "dataset_digest": data.digest}
         numbers = [
-            {"key": METRIC_FORBIDDEN.sub("_", key), "value": value, "timestamp": now, "step": 0, **of_model}
+            {"key": METRIC_FORBIDDEN.sub("_", key), "value": value, "timestamp": now, "step": 0, **about}
             for key, value in metrics.items()
         ]
         for start in range(0, len(texts), _BATCH):

@@ -9,6 +9,7 @@ from mlx_platform.core.text import listed
 from mlx_platform.registry.version import DATASET_FINGERPRINT, QUANTIZED, Lineage, Version, check_lineage
 
 CONTEXT_TAG = "mlflow.data.context"
+DATA_CONTEXT, DATA_SOURCE = "evaluation", "local"
 """The tag of a run's dataset that says what it was for."""
 _GIT_COMMIT = "mlflow.source.git.commit"
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
@@ -16,6 +17,14 @@ _RESERVED = ("mlx.", "mlflow.")
 _TAGS_CAP = 100
 _TAG_CAP = 5000  # characters; some databases take no longer tag
 _TRAINING = {"train", "training"}
+
+
+@dataclass(frozen=True, slots=True)
+class MetricData:
+    """The rows that metrics are about, as MLflow shows them beside the numbers."""
+
+    name: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)

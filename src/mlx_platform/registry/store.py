@@ -21,6 +21,7 @@ from mlx_platform.registry.address import Address
 from mlx_platform.registry.door import prepare_environment, probe, quiet
 from mlx_platform.registry.first_use import first_use
 from mlx_platform.registry.refusals import again, translate
+from mlx_platform.registry.runs import CONTEXT_TAG, DATA_CONTEXT, DATA_SOURCE, MetricData
 from mlx_platform.registry.store_read import PAGE, StoreReader
 
 EXPERIMENT = "mlx"
@@ -191,13 +192,24 @@ class Store(StoreReader):
         again(write)
 
     def log_finding(
-        self, title: str, *, model: str, metrics: Mapping[str, float], document: str, tags: Mapping[str, str]
+        self,
+        title: str,
+        *,
+        model: str,
+        metrics: Mapping[str, float],
+        data: MetricData | None,
+        document: str,
+        tags: Mapping[str, str],
     ) -> str:
-        """Keep a document as `evidence.json` of a run of its own, its numbers on the run and on the model."""
+        """Keep a document as `evidence.json` of a run of its own, its numbers on the run and on the model.
+
+        `data` says what rows the numbers are about: on each of them, and among the inputs of the run.
+        """
         client, experiment = self._client(), self._experiment()
         with self._door("start a run"):
             run: str = client.create_run(experiment, run_name=title, tags=dict(tags)).info.run_id
-        self._log(run, model, params={}, metrics=metrics)
+        self._log_inputs(run, model, data)
+        self._log(run, model, params={}, metrics=metrics, data=data)
         with self._door("write the evidence"):
             client.log_text(run, document, "evidence.json")
             client.set_terminated(run, "FINISHED")
@@ -245,13 +257,37 @@ class Store(StoreReader):
             with self._door("open the experiment"):
                 return str(client.get_experiment_by_name(name).experiment_id)
 
-    def _log(self, run: str, model: str, *, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
+    def _log_inputs(self, run: str, model: str, data: MetricData | None) -> None:
+        """Say on a run's page which rows it is about, and which model."""
+        client = self._client()
+        from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput
+
+        datasets = []
+        if data:
+            dataset = Dataset(data.name, data.digest, DATA_SOURCE, json.dumps({"uri": data.name}))
+            datasets.append(DatasetInput(dataset, [InputTag(CONTEXT_TAG, DATA_CONTEXT)]))
+        models = [LoggedModelInput(model)] if model else None
+        with self._door("write what the evidence is about"):
+            client.log_inputs(run, datasets=datasets, models=models)
+
+    def _log(
+        self,
+        run: str,
+        model: str,
+        *,
+        params: Mapping[str, str],
+        metrics: Mapping[str, float],
+        data: MetricData | None = None,
+    ) -> None:
         client = self._client()
         from mlflow.entities import Metric, Param
 
         now = int(time.time() * 1000)
+        about = {"dataset_name": data.name, "dataset_digest": data.digest} if data else {}
         numbers = [
-            Metric(_METRIC_FORBIDDEN.sub("_", key), value, now, 0, model_id=model or None, run_id=run)
+            Metric(
+                _METRIC_FORBIDDEN.sub("_", key), value, now, 0, model_id=model or None, run_id=run, **about
+            )
             for key, value in metrics.items()
         ]
         texts = [Param(key, value) for key, value in params.items()]
