@@ -247,7 +247,10 @@ def test_the_report_shows_confusion_classes_and_the_surest_errors_by_id(context,
 
     result = evaluate(context, "colours/3", data=rows(id=ids), report=tmp_path / "report")
 
-    confusion, _bars, classes, errors = result.report.details
+    sections = {
+        section.title.partition(",")[0].partition(" (")[0]: section for section in result.report.details
+    }
+    confusion, classes, errors = (sections[name] for name in ("Confusion", "Classes", "Surest errors"))
     assert isinstance(confusion, Matrix)
     assert sum(map(sum, confusion.values)) == 800
     assert {row[0] for row in classes.rows} == set(LABELS)
