@@ -4,7 +4,8 @@ import math
 import pytest
 
 from mlx_platform.cli.output import Output, to_json
-from mlx_platform.core.report import Report, Result
+from mlx_platform.core.report import Fact, Report, Result
+from mlx_platform.core.verdict import Check, Verdict
 
 RESULT = Result("resolve", {"version": 2}, Report("title", "digits/2"), warnings=("careful",))
 
@@ -65,3 +66,53 @@ def test_numbers_that_json_has_not_become_null() -> None:
     text = to_json({"a": [math.nan, (1.5, -math.inf)], "b": {"c": math.inf}, "d": 2.0})
 
     assert json.loads(text) == {"a": [None, [1.5, None]], "b": {"c": None}, "d": 2.0}
+
+
+CHECKED = Result(
+    "eval",
+    {"label": "##[error]x"},
+    Report(
+        "title",
+        "  ::stop-commands::x",
+        facts=(Fact("::error::", "##[error]x"),),
+        checks=(Check("accuracy", Verdict.FAIL, "0.8", ">= 0.9", file="gates.toml", line=3),),
+    ),
+    Verdict.FAIL,
+    warnings=("::add-mask::x",),
+)
+
+
+def test_in_actions_annotations_go_to_stderr_beside_one_document(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    output(json=True).render(CHECKED)
+    captured = capsys.readouterr()
+
+    assert json.loads(captured.out)["data"] == {"label": "##[error]x"}
+    assert "##[" not in captured.out
+    assert "::error file=gates.toml,line=3,title=accuracy >= 0.9::" in captured.err
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_runner_finds_no_command_but_ours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, quiet: bool
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    output(quiet=quiet).render(CHECKED)
+    captured = capsys.readouterr()
+
+    lines = (captured.out + captured.err).splitlines()
+    assert sum(line.lstrip().startswith("::") for line in lines) == 1
+    assert not any("##[" in line for line in lines)
+
+
+def test_elsewhere_nothing_is_annotated_and_no_word_is_changed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    output(quiet=True).render(CHECKED)
+    captured = capsys.readouterr()
+
+    assert captured.out == "  ::stop-commands::x\n"
+    assert captured.err == "warning: ::add-mask::x\n"

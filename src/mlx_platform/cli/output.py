@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ class Output:
         """Print a command's result; a sentence on stderr where its document was printed before."""
         for warning in result.warnings:
             self.notice(f"warning: {warning}")
+        if in_actions() and result.verdict:
+            self._annotate(result)
         if self._json:
             if self._document_printed:
                 self.notice(result.report.summary)
@@ -54,7 +57,7 @@ class Output:
 
     def notice(self, text: str) -> None:
         """Tell people something beside the result."""
-        sys.stderr.write(printable(text, limit=4096) + "\n")
+        sys.stderr.write(_inert(printable(text, limit=4096)) + "\n")
         sys.stderr.flush()
 
     def progress(self) -> Progress:
@@ -62,6 +65,14 @@ class Output:
         if self._quiet or not sys.stderr.isatty():
             return Silent()
         return _TerminalProgress(no_color=self._no_color)
+
+    def _annotate(self, result: "Result") -> None:
+        from mlx_platform.workflows.reports.github import annotations
+
+        # The runner looks for commands on stderr as well, and stdout may hold a document.
+        for line in annotations(result):
+            sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
     def _page(self) -> "Page":
         from mlx_platform.cli.page import Page
@@ -92,9 +103,27 @@ class _TerminalProgress:
             yield lambda units: progress.advance(task, units)
 
 
+def in_actions() -> bool:
+    """Whether a runner of GitHub Actions, or of something like it, reads what is printed."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+_COMMAND = re.compile(r"^(\s*)::", re.MULTILINE)
+
+
+def _inert(text: str) -> str:
+    """The text without what a runner would take for a command; foreign words may start a line.
+
+    No line of a JSON document starts with colons, and a hash in one may be written as its code.
+    """
+    if not in_actions():
+        return text
+    return _COMMAND.sub("\\1:\u200b:", text).replace("##[", "\\u0023#[")
+
+
 def print_line(text: str) -> None:
     """Print to stdout and flush, so that a pipe that is gone is noticed here."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(_inert(text) + "\n")
     sys.stdout.flush()
 
 

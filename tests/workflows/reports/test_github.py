@@ -5,7 +5,7 @@ import pytest
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.report import Report, Result
 from mlx_platform.core.verdict import Check, Verdict
-from mlx_platform.workflows.reports.github import annotations, in_actions, write_outputs, write_summary
+from mlx_platform.workflows.reports.github import annotations, write_outputs, write_summary
 
 
 def result(*checks: Check, verdict: Verdict = Verdict.FAIL) -> Result:
@@ -82,8 +82,3 @@ def test_a_summary_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     for write in (write_summary, write_outputs):
         with pytest.raises(UsageError, match=str(tmp_path)):
             write(result(), tmp_path)
-
-
-def test_only_the_words_true_mean_actions() -> None:
-    assert in_actions({"GITHUB_ACTIONS": "true"})
-    assert not in_actions({})

@@ -16,11 +16,6 @@ _SUMMARY_BYTES = 1024 * 1024  # of a step; a larger summary is refused as a whol
 _LONGEST = 2000
 
 
-def in_actions(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the command runs as a step of GitHub Actions, or of something that speaks like it."""
-    return environment.get("GITHUB_ACTIONS") == "true"
-
-
 def annotations(result: Result, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Workflow commands that put what did not pass beside the line that asked for it, worst first."""
     checks = worst_first(result.report.checks)
