@@ -14,6 +14,9 @@ from support import clean_environment
 
 from mlx_platform.inference.package import open_package, with_file
 
+# Eight clients of MLflow on a small machine that does other things as well.
+pytestmark = pytest.mark.timeout(900)
+
 REGISTRIES = ("sqlite", "sqlite with mlflow", "postgresql", "server")
 
 

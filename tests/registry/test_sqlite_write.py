@@ -1,11 +1,14 @@
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from projects import Project
+from support import clean_environment
 
 from mlx_platform.core.errors import NotFoundError, UnavailableError, UsageError
 from mlx_platform.registry import sqlite_write
@@ -259,3 +262,25 @@ def test_a_reader_that_does_not_let_go_makes_a_write_fail_whole(project: Project
     other.close()
 
     assert writer.create_version("digits", "models:/digits/1", tags={"a": "b"}) == 4
+
+
+def test_moves_on_the_command_line_do_without_mlflow(project: Project) -> None:
+    script = (
+        "import sys; from mlx_platform.cli.main import main\n"
+        "reason = ('--reason', 'a test')\n"
+        "for to in ('1', '2'):\n"
+        "    assert main(['promote', f'digits/{to}', '--to', 'staging', '--override', 'all', *reason]) == 0\n"
+        "assert main(['rollback', 'digits@staging', *reason]) == 0\n"
+        "assert not {'mlflow', 'sqlalchemy', 'pandas'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=project.folder,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert project.anew().holders("digits") == {"staging": 1}
