@@ -104,6 +104,20 @@ def test_checks_come_worst_first_and_say_which_rows_they_are_about() -> None:
     assert "bad [lang=de]" in page
 
 
+def test_of_many_parts_only_those_that_give_trouble_are_shown() -> None:
+    parts = [Check("accuracy", Verdict.PASS, "1", "1", part=f"lang={index}") for index in range(30)]
+    whole = Check("accuracy", Verdict.FAIL, "1", "1 by lang")
+    bad = Check("accuracy", Verdict.FAIL, "0", "1", part="lang=de")
+    page = drawn(Report("", "", checks=(whole, *parts, bad, Check("f1", Verdict.PASS, "1", "1"))))
+
+    assert [line.split()[:2] for line in page.splitlines()[3:6]] == [
+        ["accuracy", "fail"],
+        ["accuracy", "[lang=de]"],
+        ["f1", "pass"],
+    ]
+    assert "and 30 more;" in page
+
+
 def test_the_rest_of_many_bad_checks_is_counted() -> None:
     page = drawn(
         Report("", "", checks=tuple(Check(f"bad{index}", Verdict.FAIL, "0", "1") for index in range(15)))

@@ -133,7 +133,10 @@ class Page:
         return lines
 
     def _checks(self, checks: tuple[Check, ...]) -> str:
-        ranked = worst_first(checks)
+        shown = worst_first(checks)
+        if len(checks) > _MOST_CHECKS:
+            # What all rows together say matters more than the parts of them that give no trouble.
+            shown = tuple(check for check in shown if not check.part or _bad(check))[:_MOST_CHECKS]
         rows = [
             (
                 f"{check.name} [{check.part}]" if check.part else check.name,
@@ -142,15 +145,18 @@ class Page:
                 check.threshold,
                 check.skipped or check.message,
             )
-            for check in ranked[:_MOST_CHECKS]
+            for check in shown
         ]
         table = self._table(("check", "verdict", "measured", "threshold", ""), rows)
-        rest = ranked[_MOST_CHECKS:]
+        rest, bad = len(checks) - len(shown), sum(map(_bad, checks)) - sum(map(_bad, shown))
         if not rest:
             return table
-        bad = sum(not check.skipped and check.verdict is not Verdict.PASS for check in rest)
-        count = f"{len(rest)} more, {bad} of them not passed" if bad else f"{len(rest)} more"
+        count = f"{rest} more, {bad} of them not passed" if bad else f"{rest} more"
         return f"{table} and {count}; --report and --json have all"
+
+
+def _bad(check: Check) -> bool:
+    return not check.skipped and check.verdict is not Verdict.PASS
 
 
 def _shown(text: str) -> str:
