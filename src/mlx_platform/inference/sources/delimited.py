@@ -73,12 +73,21 @@ class CsvSource(Source):
 
         names = check_names(self.path, self._header())
         rows = 0
+        last = ""
         surveys = {name: ColumnSurvey() for name in names}
         with self._open(dict.fromkeys(names, pa.string()), names, advance) as (text, reader):
             for batch in reader:
                 rows += batch.num_rows
+                last = batch.column(len(names) - 1)[-1].as_py() if batch.num_rows else last
                 for index, survey in enumerate(surveys.values()):
                     survey.look(batch.column(index))
+        if "\n" in last and text.last != b'"':
+            # The parser takes the end of the file for the end of the text.
+            raise UsageError(
+                f"{self.path}: a quotation mark that is never closed takes in everything behind it, "
+                f"from line {self._line_of(rows - 2) + 1:,} on.",
+                hint='Write a quotation mark within a text twice: "".',
+            )
         self._fingerprint = text.sha256.hexdigest()
         self._file.check()
         self.rows = rows

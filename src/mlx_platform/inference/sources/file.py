@@ -109,6 +109,7 @@ class Utf8File:
     Attributes:
         offset: bytes read so far.
         sha256: of these.
+        last: the last of them that is no space or end of line.
     """
 
     def __init__(self, file: DataFile, advance: Advance | None = None) -> None:
@@ -121,6 +122,7 @@ class Utf8File:
         self._lines = 0
         self.sha256 = hashlib.sha256()
         self.offset = 0
+        self.last = b""
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
@@ -137,6 +139,7 @@ class Utf8File:
             line = 1 + self._lines + error.object[: error.start].count(b"\n")
             raise self._refuse(error.object, line, error.object[error.start]) from error
         self._lines += chunk.count(b"\n")
+        self.last = chunk.rstrip()[-1:] or self.last
         self.sha256.update(chunk)
         self.offset += len(chunk)
         if self._advance:

@@ -50,7 +50,8 @@ class _Reader:
         elif kind == _DOUBLE:
             self.at += 8
         elif kind == _BINARY:
-            self.at += self.varint()
+            length = self.varint()
+            self.at += length
         elif kind == _STRUCT:
             while (field := self.byte()) & 0x0F != _STOP:
                 if not field >> 4:

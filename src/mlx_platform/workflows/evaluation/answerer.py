@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array, row_count
 from mlx_platform.core.text import printable
@@ -17,11 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How models run: rows of one call, threads (0 as the settings say), and the device."""
+    """How models run.
+
+    Attributes:
+        batch_size: rows of one run.
+        threads: of one run; 0 as the settings say.
+        device: see `open_session`.
+        latency: take times even where no gate asks.
+        timed_rows: of one call whose time is taken.
+    """
 
     batch_size: int = 64
     threads: int = 0
     device: str = "auto"
+    latency: bool = False
+    timed_rows: int = 1
 
 
 class Answerer:
@@ -54,11 +66,14 @@ class Answerer:
             raise self._told(
                 UsageError(f"{where}: {error.message}", hint=error.hint, **error.details)
             ) from error
+        if "label_index" in answers:
+            # What the index of a class and the probabilities say already.
+            answers = {
+                name: column for name, column in answers.items() if name not in {"label", "confidence"}
+            }
+            answers["label_index"] = answers["label_index"].astype(_index_type(len(self.model.labels)))
         for name, column in answers.items():
-            # What an index of a class or its probability says already.
-            if name in {"label", "confidence"} and "label_index" in answers:
-                continue
-            self._columns.setdefault(name, Column()).add(column)
+            self._columns.setdefault(name, Column(source.rows)).add(column)
 
     def columns(self) -> dict[str, Array]:
         """All answers [rows] by column, after the last row."""
@@ -69,6 +84,10 @@ class Answerer:
             return error
         message = f"The baseline {printable(self.subject.ref)} cannot answer these rows. {error.message}"
         return UsageError(message, hint=error.hint, **error.details)
+
+
+def _index_type(classes: int) -> type[np.signedinteger[Any]]:
+    return np.int16 if 0 < classes < np.iinfo(np.int16).max else np.int64
 
 
 def refused(source: "Source", row: int, problem: str, hint: str, **details: Any) -> UsageError:

@@ -118,7 +118,7 @@ def answer_rows(
         slices=slices,
     )
     files = tuple(_found(context, name) for name in rules.disjoint_from)
-    kept = _Kept(layout, digests=bool(files))
+    kept = _Kept(layout, source.rows, digests=bool(files))
     _pass(context, source, layout, kept, tuple(answerers.values()))
     rows = kept.rows(Data(source.path, kept.count, source.fingerprint))
     overlaps = (
@@ -206,12 +206,12 @@ def _check_truth(
 class _Kept:
     """Everything of the rows that outlives their batch."""
 
-    def __init__(self, layout: Layout, *, digests: bool) -> None:
+    def __init__(self, layout: Layout, rows: int | None, *, digests: bool) -> None:
         self._layout = layout
-        self._truth = Column()
-        self._names = Names() if layout.id else None
-        self._columns = {name: Column() for name in layout.kept}
-        self._digests = Column() if digests else None
+        self._truth = Column(rows)
+        self._names = Names(rows) if layout.id else None
+        self._columns = {name: Column(rows) for name in layout.kept}
+        self._digests = Column(rows) if digests else None
         self._all_digests: Digests | None = None
         self.count = 0
 
