@@ -110,7 +110,7 @@ def test_of_many_parts_only_those_that_give_trouble_are_shown() -> None:
     bad = Check("accuracy", Verdict.FAIL, "0", "1", part="lang=de")
     page = drawn(Report("", "", checks=(whole, *parts, bad, Check("f1", Verdict.PASS, "1", "1"))))
 
-    assert [line.split()[:2] for line in page.splitlines()[3:6]] == [
+    assert [line.split()[:2] for line in page.splitlines()[4:7]] == [
         ["accuracy", "fail"],
         ["accuracy", "[lang=de]"],
         ["f1", "pass"],

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mlx_platform.core.report import Section, Span, Spans, Table
-from mlx_platform.core.text import plural
+from mlx_platform.core.text import listed, plural
 from mlx_platform.core.verdict import Verdict, worst
 from mlx_platform.evaluation.compare import Difference
 from mlx_platform.evaluation.gates import Gate
-from mlx_platform.evaluation.judge import Judged, number, shown, signed
+from mlx_platform.evaluation.judge import WARN_ONLY, Judged, number, shown, signed
 from mlx_platform.evaluation.measure import Measurement
 from mlx_platform.evaluation.metrics import METRICS
 from mlx_platform.evaluation.slices import SliceResult
@@ -17,6 +17,7 @@ from mlx_platform.workflows.evaluation.questions import open_questions, slices_o
 
 _DRAWN = 100
 _BRIEF = 5
+_NAMED = 20
 _NAN = math.nan
 _SEVERITY = (Verdict.FAIL, Verdict.ERROR, Verdict.UNDECIDED, Verdict.PASS)
 
@@ -160,23 +161,42 @@ def slices_drawn(findings: Findings) -> Iterable[Spans]:
 
 def _gate_slices(findings: Findings, judged: Judged) -> Spans:
     each = slices_of(findings, judged)
-    order = sorted(each, key=_badness)
     parts = {part.name: part for part in findings.slices}
+    order = sorted((one for one in each if not _left_out(one)), key=_badness)
     spans = tuple(_slice(one, parts.get(one.check.part)) for one in order[:_DRAWN])
-    paired = judged.gate.limit not in ("min", "max")
     words = ["Worst first, on one scale."]
-    if paired:
+    if judged.gate.limit not in ("min", "max"):
         words.append("Drawn is the difference from the baseline; 0 is none.")
-    if len(order) > _DRAWN:
-        words.append(f"{len(order) - _DRAWN:,} more are in the JSON document.")
-    return Spans(f"Slices: {judged.gate.name}", spans, shared=True, note=" ".join(words))
+    small = [parts[one.check.part] for one in each if _left_out(one) and one.check.part in parts]
+    return Spans(
+        f"Slices: {judged.gate.name}",
+        spans,
+        shared=True,
+        note=" ".join((*words, *_beyond(len(order)), *_too_small(small))),
+    )
+
+
+def _left_out(one: Judged) -> bool:
+    return bool(one.check.skipped) and not one.check.skipped.endswith(WARN_ONLY)
+
+
+def _beyond(count: int) -> list[str]:
+    return [f"{count - _DRAWN:,} more are in the JSON document."] if count > _DRAWN else []
+
+
+def _too_small(parts: Sequence[SliceResult]) -> list[str]:
+    """Slices that were left out, in a sentence."""
+    if not parts:
+        return []
+    names = listed([f"{part.name} ({part.rows:,})" for part in parts], _NAMED)
+    return [f"{plural(len(parts), 'slice')} with too few rows: {names}."]
 
 
 def _slice(one: Judged, part: SliceResult | None) -> Span:
     paired = one.gate.limit not in ("min", "max")
     lower, upper = _ends(one) if one.numbers.get("measured") is not None else (_NAN, _NAN)
     rows = plural(int(one.numbers.get("rows") or 0), "row")
-    reason = one.check.skipped or one.check.message
+    reason = one.check.message
     baseline = 0.0 if paired else _slice_baseline(part, one.gate.metric)
     return Span(
         name=one.check.part,
@@ -186,8 +206,8 @@ def _slice(one: Judged, part: SliceResult | None) -> Span:
         baseline=baseline if one.numbers.get("measured") is not None else _NAN,
         threshold=_float(one.numbers.get("threshold")),
         text=one.check.measured,
-        note=reason if one.check.skipped else f"{rows}; {reason}" if reason else rows,
-        verdict=None if one.check.skipped else one.check.verdict,
+        note=rows if not reason else reason if reason.startswith(rows) else f"{rows}; {reason}",
+        verdict=one.check.verdict,
     )
 
 
@@ -197,25 +217,30 @@ def _slice_baseline(part: SliceResult | None, metric: str) -> float:
     return difference.baseline if difference else _NAN
 
 
-def _badness(one: Judged) -> tuple[bool, int, float]:
-    """Sorts the worst slice first; those that were left out come last."""
+def _badness(one: Judged) -> tuple[int, float]:
+    """Sorts the worst slice first."""
     gain = one.numbers.get("gain")
     value = one.numbers.get("measured") if gain is None else gain
     order = math.inf if value is None else float(value)
     falls = one.gate.limit == "max" and gain is None
-    return bool(one.check.skipped), _SEVERITY.index(one.check.verdict), -order if falls else order
+    return _SEVERITY.index(one.check.verdict), -order if falls else order
 
 
 def _plain_slices(findings: Findings, metric: str, parts: Sequence[SliceResult]) -> Spans:
     whole = findings.measurements[metric]
-    sign = -1.0 if whole.higher_is_better is False else 1.0
-    order = sorted(parts, key=lambda part: _value(part, metric, sign))
-    spans = tuple(_plain_slice(part, metric, part.measurements.get(metric)) for part in order[:_DRAWN])
-    more = f" {len(order) - _DRAWN:,} more are in the JSON document." if len(order) > _DRAWN else ""
-    note = (
-        f"Worst first, on one scale. All rows together: {shown(whole.value, whole.lower, whole.upper)}.{more}"
-    )
-    return Spans(f"Slices: {metric}", spans, shared=True, note=note)
+    order = _worst(findings, [part for part in parts if not part.too_small])
+    spans = tuple(_plain_slice(part, metric) for part in order[:_DRAWN])
+    together = f"All rows together: {shown(whole.value, whole.lower, whole.upper)}."
+    small = [part for part in parts if part.too_small]
+    words = ("Worst first, on one scale.", together, *_beyond(len(order)), *_too_small(small))
+    return Spans(f"Slices: {metric}", spans, shared=True, note=" ".join(words))
+
+
+def _worst(findings: Findings, parts: Iterable[SliceResult]) -> list[SliceResult]:
+    """By the primary metric."""
+    metric = next(iter(findings.measurements))
+    sign = -1.0 if findings.measurements[metric].higher_is_better is False else 1.0
+    return sorted(parts, key=lambda part: _value(part, metric, sign))
 
 
 def _value(part: SliceResult, metric: str, sign: float) -> float:
@@ -223,19 +248,18 @@ def _value(part: SliceResult, metric: str, sign: float) -> float:
     return math.inf if one is None or math.isnan(one.value) else sign * one.value
 
 
-def _plain_slice(part: SliceResult, metric: str, one: Measurement | None) -> Span:
-    rows = plural(part.rows, "row")
-    if one is None:
-        return Span(part.name, _NAN, note=f"{rows}: too few to measure")
-    text = "" if math.isnan(one.value) else shown(one.value, one.lower, one.upper)
+def _plain_slice(part: SliceResult, metric: str) -> Span:
+    rows, one = plural(part.rows, "row"), part.measurements.get(metric)
+    if one is None or math.isnan(one.value):
+        return Span(part.name, _NAN, note=f"{rows}; {one.reason if one else 'not measured'}")
     return Span(
         part.name,
         one.value,
         one.lower,
         one.upper,
         baseline=_slice_baseline(part, metric),
-        text=text,
-        note=f"{rows}; {one.reason}" if one.reason else rows,
+        text=shown(one.value, one.lower, one.upper),
+        note=rows,
     )
 
 
@@ -245,8 +269,7 @@ def slices_table(findings: Findings) -> Table | None:
     plain = [part for part in findings.slices if not part.judged]
     if not plain:
         return None
-    sign = -1.0 if findings.measurements[metric].higher_is_better is False else 1.0
-    order = sorted(plain, key=lambda part: _value(part, metric, sign))
+    order = _worst(findings, plain)
     rows = tuple(_cells(part, part.measurements.get(metric)) for part in order[:_BRIEF])
     of = f"the worst {len(rows)} of {len(plain):,}" if len(plain) > len(rows) else "worst first"
     return Table(f"Slices, {of}", ("slice", "rows", metric, "interval"), rows, numeric=(1, 2))

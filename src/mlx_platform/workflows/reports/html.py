@@ -3,7 +3,7 @@
 from mlx_platform.core.clock import both_zones, system_clock
 from mlx_platform.core.report import Bars, Drawing, Lines, Matrix, Plot, Result, Section, Spans, Table, Text
 from mlx_platform.core.text import printable
-from mlx_platform.core.verdict import Verdict, worst_first
+from mlx_platform.core.verdict import Check, Verdict, worst_first
 from mlx_platform.core.version import VERSION
 from mlx_platform.workflows.reports.charts import bar_chart, heat, is_large, line_chart, matrix_map
 from mlx_platform.workflows.reports.plot import draw_plot
@@ -47,18 +47,26 @@ def html_page(result: Result) -> str:
         span_width=WIDTH,
         span_height=HEIGHT,
     )
-    checks = worst_first(result.report.checks)
-    bad = sum(not check.skipped and check.verdict is not Verdict.PASS for check in checks)
-    split = max(bad, _CHECKS)
+    checks, more = _split(worst_first(result.report.checks))
     return environment.get_template("report.html.j2").render(
         result=result,
         report=result.report,
-        checks=checks[:split],
-        more_checks=checks[split:],
+        checks=checks,
+        more_checks=more,
         parts=(*result.report.sections, *result.report.details),
         written=both_zones(system_clock()),
         version=VERSION,
     )
+
+
+def _split(checks: tuple[Check, ...]) -> tuple[tuple[Check, ...], tuple[Check, ...]]:
+    """What is open to see, and what is folded away: of many checks the passed ones, parts first."""
+    bad = [check for check in checks if not check.skipped and check.verdict is not Verdict.PASS]
+    fine = [check for check in checks if check not in bad]
+    whole = [check for check in fine if not check.part]
+    room = max(_CHECKS - len(bad), 0)
+    seen = fine if len(checks) <= _CHECKS else whole[:room]
+    return (*bad, *seen), tuple(check for check in fine if check not in seen)
 
 
 def _shown(text: object) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mlx_platform.core.report import Span, Spans
 from mlx_platform.workflows.reports.scale import Scale, Tick, scale_of
 
-WIDTH, HEIGHT = 340.0, 26.0
+WIDTH, HEIGHT = 320.0, 26.0
 _EDGE = 16.0
 _TICKS = 5
 
@@ -75,5 +75,5 @@ def _whisker(span: Span, common: Scale | None) -> Whisker:
 
 
 def _ends(scale: Scale) -> tuple[Tick, ...]:
-    ticks = scale.ticks(3)
+    ticks = scale.ticks(5)
     return (ticks[0], ticks[-1]) if len(ticks) > 1 else ticks
