@@ -2,10 +2,13 @@
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from mlx_platform.core.errors import ConflictError, MlxError, NotFoundError, UnavailableError, UsageError
 from mlx_platform.core.text import first_line, printable
 from mlx_platform.registry.address import locked
+
+T = TypeVar("T")
 
 _ERRORS: dict[str, type[MlxError]] = {
     "INVALID_PARAMETER_VALUE": UsageError,
@@ -18,6 +21,9 @@ _ERRORS: dict[str, type[MlxError]] = {
     # What MLflow makes of two first writers of one key, of which the second may simply try again.
     "BAD_REQUEST": ConflictError,
 }
+
+# MLflow tries three numbers for a new version. When others took them all, it wrote nothing.
+_LOST_NUMBERS = "Model Version creation error"
 
 
 def translate(error: Exception, code: str, *, answered: bool, doing: str, shown: str) -> MlxError:
@@ -34,6 +40,8 @@ def translate(error: Exception, code: str, *, answered: bool, doing: str, shown:
     kind = _ERRORS.get(code)
     if kind is UsageError and "alias" in text and "not found" in text:
         kind = NotFoundError
+    if _LOST_NUMBERS in text:
+        kind, answered = ConflictError, True
     if kind is None or not (answered or kind is UsageError):
         return unavailable(text, shown, doing)
     return kind(f"Could not {doing}: {text}.")
@@ -54,13 +62,11 @@ def unavailable(text: str, shown: str, doing: str = "reach the registry") -> Una
     )
 
 
-def again(write: Callable[[], None], attempts: int = 5) -> None:
+def again(write: Callable[[], T], attempts: int = 5) -> T:
     """Repeat a write that lost against another first writer of the same key."""
-    for attempt in range(attempts):
+    for attempt in range(1, attempts):
         try:
             return write()
         except ConflictError:
-            if attempt == attempts - 1:
-                raise
-            time.sleep(0.02 * (attempt + 1))
-    return None
+            time.sleep(0.02 * attempt)
+    return write()

@@ -140,17 +140,21 @@ class Store(StoreReader):
     ) -> int:
         """Append a version; the registry gives the number, each once and in order."""
         client = self._client()
-        with self._door(f"create a version of {name}"), _tracking_uri(self._address.uri):
-            version = client.create_model_version(
-                name,
-                source,
-                run_id=run,
-                tags=dict(tags),
-                description=description or None,
-                await_creation_for=int(max(1, self._timeout)),
-                model_id=model,
-            )
-            return int(version.version)
+
+        def write() -> int:
+            with self._door(f"create a version of {name}"), _tracking_uri(self._address.uri):
+                version = client.create_model_version(
+                    name,
+                    source,
+                    run_id=run,
+                    tags=dict(tags),
+                    description=description or None,
+                    await_creation_for=int(max(1, self._timeout)),
+                    model_id=model,
+                )
+                return int(version.version)
+
+        return again(write)
 
     def delete_version(self, name: str, number: int) -> None:
         client = self._client()
