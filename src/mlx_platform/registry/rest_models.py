@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError
+from mlx_platform.registry.reader import name_filter
 from mlx_platform.registry.refusals import again
 from mlx_platform.registry.rest_calls import Api, Method
 from mlx_platform.registry.rest_parse import needed, pairs, ready, table, tables, text, version_row, whole
@@ -111,7 +112,8 @@ class Models:
         body = {"name": name, "source": source, "tags": listed_pairs(tags), "description": description}
         body |= {"run_id": run} if run else {}
         body |= {"model_id": model} if model else {}
-        answer = self._api.write("model-versions/create", body, f"create a version of {name}")
+        # Only what the server itself says it did not do for want of a number is tried again.
+        answer = again(lambda: self._api.write("model-versions/create", body, f"create a version of {name}"))
         number = whole(table(answer, "model_version"), "version")
         if number < 1:
             raise IntegrityError(f"The registry created a version of {name} without a number.")
@@ -152,7 +154,7 @@ class Models:
 
     def _model(self, name: str, doing: str) -> Mapping[str, Any]:
         # Asking for the model itself makes the server load every version of it.
-        query = {"filter": f"name = {_quoted(name)}", "max_results": 1}
+        query = {"filter": name_filter(name), "max_results": 1}
         found = tables(self._api.read("registered-models/search", query, doing), "registered_models")
         return next((model for model in found if text(model, "name") == name), {})
 
@@ -174,7 +176,7 @@ class Models:
         return [table(answer, "model_version")]
 
     def _search(self, name: str, condition: str, size: int) -> Iterator[dict[str, Any]]:
-        query = {"filter": f"name = {_quoted(name)}{condition}", "order_by": ["version_number DESC"]}
+        query = {"filter": name_filter(name) + condition, "order_by": ["version_number DESC"]}
         doing = f"list the versions of {name}"
         return self._pages("model-versions/search", "model_versions", query, doing, size)
 
@@ -196,7 +198,7 @@ class Models:
     def _reaches(self, name: str, place: int) -> bool:
         """Whether there is a version at this place, from 0, in the order of their numbers."""
         query = {
-            "filter": f"name = {_quoted(name)}",
+            "filter": name_filter(name),
             "order_by": ["version_number ASC"],
             "max_results": 1,
             "page_token": base64.b64encode(json.dumps({"offset": place}).encode()).decode(),
@@ -212,10 +214,6 @@ class Models:
 def listed_pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
     """A mapping as the API takes it."""
     return [{"key": key, "value": value} for key, value in values.items()]
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"' if "'" in name else f"'{name}'"
 
 
 def _last(reaches: Callable[[int], bool], place: int) -> int:
