@@ -39,13 +39,16 @@ class ArrowSource(Source):
     def batches(self, rows: int, columns: Sequence[str] | None = None) -> Iterator[dict[str, Array]]:
         self.position = 0
         with self._open(columns) as (raw, reader):
-            for whole in self._record_batches(reader):
+            for place, whole in enumerate(self._record_batches(reader), 1):
                 step = rows
                 if whole.num_rows:
                     step = max(1, min(rows, int(_SLICE_BYTES * whole.num_rows / max(whole.nbytes, 1))))
                 for start in range(0, whole.num_rows, step):
                     yield columns_of(whole.slice(start, step))
-                self.position = raw.tell()
+                # Batches of a file are read wherever they lie, so its cursor says nothing.
+                self.position = (
+                    self.size * place // reader.num_record_batches if self._is_file else raw.tell()
+                )
         self._file.check()
 
     @property

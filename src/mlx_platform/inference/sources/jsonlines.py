@@ -28,9 +28,9 @@ class JsonLinesSource(Source):
         self._file = DataFile(path)
         self.size = self._file.size
         self._schema = self._survey(advance)
-        self.columns = check_names(path, self._schema.names)
         if not self.rows:
             raise UndecidedError(f"{path} has no rows.")
+        self.columns = check_names(path, self._schema.names)
 
     def batches(self, rows: int, columns: Sequence[str] | None = None) -> Iterator[dict[str, Array]]:
         import pyarrow as pa
