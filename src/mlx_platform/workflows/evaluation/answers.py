@@ -90,18 +90,23 @@ def _classes(findings: Findings, scored: Classified) -> Iterable[Section | Drawi
     labels = findings.labels
     if scored.classes <= _MAPPED:
         values = tuple(tuple(int(cell) for cell in row) for row in counts)
-        yield Matrix("Confusion (rows: truth, columns: answer)", labels, labels, values)
+        yield Matrix(f"Confusion (rows: truth, columns: answer{_plain(scored)})", labels, labels, values)
     pairs = most_confused(counts, _LISTED)
     if pairs and scored.classes > 2:
         rows = tuple(
             (labels[pair.truth], labels[pair.answer], f"{pair.rows:,}", f"{pair.share:.1%}") for pair in pairs
         )
         yield Table("Most confused", ("truth", "answer", "rows", "of the class"), rows, numeric=(2, 3))
-    if scored.classes <= _CHARTED:
+    if 2 < scored.classes <= _CHARTED:
         yield _recall_bars(findings, scored)
     yield _class_table(findings, counts)
     yield from _calibration(findings)
     yield from _curves(findings)
+
+
+def _plain(scored: Classified | Tagged) -> str:
+    """What counts say where metrics weigh their rows."""
+    return "" if scored.weights is None else "; rows are counted, not weighted"
 
 
 def _recall(counts: Array) -> Array:
@@ -157,7 +162,8 @@ def _class_table(findings: Findings, counts: Array) -> Table:
         for one in met[:_CHARTED]
     )
     more = f", {len(rows)} of {len(met):,}" if len(met) > len(rows) else ""
-    title = f"Classes, lowest recall first{more}"
+    weighed = _plain(findings.scored) if isinstance(findings.scored, Classified) else ""
+    title = f"Classes, lowest recall first{more}{weighed}"
     return Table(title, ("class", "rows", "answered", "precision", "recall"), rows, numeric=(1, 2, 3, 4))
 
 
@@ -178,7 +184,8 @@ def _tags(findings: Findings, scored: Tagged) -> Table:
         for code in order[:_MAPPED]
     )
     columns = ("class", "rows", "answered", "precision", "recall")
-    return Table("Classes, lowest recall first", columns, rows, numeric=(1, 2, 3, 4))
+    title = f"Classes, lowest recall first{_plain(scored)}"
+    return Table(title, columns, rows, numeric=(1, 2, 3, 4))
 
 
 # Probabilities
@@ -293,9 +300,8 @@ def _residuals(scored: Predicted) -> Iterable[Section | Drawing]:
     middles = tuple(
         f"{(start + end) / 2:.3g}" for start, end in zip(found.edges[:-1], found.edges[1:], strict=True)
     )
-    yield Bars(
-        "Distribution of the errors", middles, (Series("rows", tuple(map(float, found.counts))),), unit="rows"
-    )
+    counts = Series("rows", tuple(map(float, found.counts)))
+    yield Bars("Distribution of the errors", middles, (counts,))
     rows = tuple((f"{share:.0%}", signed(value)) for share, value in found.quantiles)
     yield Table("Quantiles of the error", ("share of rows below", "error"), rows, numeric=(1,))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mlx_platform.core.report import Bars, Lines, Matrix, Series
 from mlx_platform.core.text import printable
-from mlx_platform.workflows.reports.scale import Tick
+from mlx_platform.workflows.reports.scale import Tick, tick_text
 
 _LEFT, _TOP, _PLOT_HEIGHT, _FOOT = 56.0, 10.0, 180.0, 64.0
 _PLOT_WIDTH = 660.0
@@ -167,7 +167,8 @@ def _chart(
         if place % step == 0
     )
     y_ticks = tuple(
-        Tick(_TOP + _PLOT_HEIGHT * (1 - quarter / 4), f"{top * quarter / 4:.3g}") for quarter in range(5)
+        Tick(_TOP + _PLOT_HEIGHT * (1 - quarter / 4), tick_text(top * quarter / 4, top / 4))
+        for quarter in range(5)
     )
     return Chart(
         width=_LEFT + _PLOT_WIDTH + 10, height=_TOP + _PLOT_HEIGHT + _FOOT, bars=bars, paths=paths,

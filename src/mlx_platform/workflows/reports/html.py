@@ -10,6 +10,7 @@ from mlx_platform.workflows.reports.plot import draw_plot
 from mlx_platform.workflows.reports.spans import HEIGHT, WIDTH, draw_spans
 
 _CHECKS = 12  # that are open to see; those that passed beyond them are folded away
+_SHORT = 36  # characters of a name where there is little room
 _KINDS: dict[type, str] = {
     Table: "table",
     Bars: "bars",
@@ -34,6 +35,7 @@ def html_page(result: Result) -> str:
     )
     environment.filters["kind"] = _kind
     environment.filters["shown"] = _shown
+    environment.filters["short"] = lambda text: printable(str(text), limit=_SHORT)
     environment.filters["verdict"] = lambda cell: str(cell) if isinstance(cell, Verdict) else ""
     environment.filters["place"] = lambda value: f"{value:.1f}"
     environment.globals.update(

@@ -46,7 +46,7 @@ def scale_of(
     room = (high - low) * margin if high > low else abs(low) * 0.1 or 0.5
     low, high = low - room, high + room
     if round_ends:
-        step = _step((high - low) / 4)
+        step = _step((high - low) / 8)
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     return Scale(low, high, start, end)
 
