@@ -60,6 +60,17 @@ def test_both_readers_say_the_same(project: Project) -> None:
     assert fast.location("digits", 1) == slow.location("digits", 1)
 
 
+def test_a_model_of_plain_mlflow_may_have_a_quote_in_its_name(project: Project) -> None:
+    store = store_of(project)
+    store.ensure_model("ada's", tags={"owner": "ada"}, description="")
+    store.create_version("ada's", "models:/digits/1", tags={"mlx.dataset": "2026-02"})
+
+    assert [row.number for row in store.rows("ada's")] == [1]
+    assert store.tagged("ada's", "mlx.dataset", "2026-02") == (1,)
+    assert store.model_tags("ada's") == {"owner": "ada"}
+    assert store.aliases("ada's") == {}
+
+
 def test_tags_of_a_model_are_written_and_read(project: Project) -> None:
     store = store_of(project)
 

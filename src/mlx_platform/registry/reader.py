@@ -1,9 +1,14 @@
-"""What the catalog asks of a registry when it reads; two classes answer, with MLflow and without."""
+"""What the catalog asks of a registry when it reads: a SQLite file, a server, or MLflow's client answers."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from mlx_platform.registry.version import Row
+
+
+def name_filter(name: str) -> str:
+    """MLflow's condition for a name; plain MLflow gives models names with a quote, too."""
+    return f'name = "{name}"' if "'" in name else f"name = '{name}'"
 
 
 class Reader(Protocol):

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError
+from mlx_platform.registry.reader import name_filter
 from mlx_platform.registry.runs import CONTEXT_TAG, RunRecord
 from mlx_platform.registry.version import Row
 
@@ -42,7 +43,7 @@ class StoreReader:
         size = PAGE if limit is None else min(limit, PAGE)
         versions = self._pages(
             lambda token: client.search_model_versions(
-                f"name = '{name}'", max_results=size, order_by=["version_number DESC"], page_token=token
+                name_filter(name), max_results=size, order_by=["version_number DESC"], page_token=token
             ),
             f"list the versions of {name}",
             limit=limit,
@@ -52,7 +53,7 @@ class StoreReader:
     def tagged(self, name: str, key: str, value: str) -> tuple[int, ...]:
         """The versions of a model that have a tag of exactly this value, newest first."""
         client = self._client()
-        search = f"name = '{name}'"
+        search = name_filter(name)
         if not {"'", "`"} & {*key, *value}:
             search += f" AND tags.`{key}` = '{value}'"
         found = self._pages(
@@ -71,14 +72,14 @@ class StoreReader:
         """Who holds which alias, as MLflow has it."""
         client = self._client()
         with self._door(f"read the aliases of {name}"):
-            found = client.search_registered_models(f"name = '{name}'", max_results=1)
+            found = client.search_registered_models(name_filter(name), max_results=1)
             return {str(alias): int(number) for model in found for alias, number in model.aliases.items()}
 
     def model_tags(self, name: str) -> dict[str, str]:
         """The tags of a registered model; none when there is no such model."""
         client = self._client()
         with self._door(f"read the tags of {name}"):
-            found = client.search_registered_models(f"name = '{name}'", max_results=1)
+            found = client.search_registered_models(name_filter(name), max_results=1)
             return {str(key): str(value) for model in found for key, value in model.tags.items()}
 
     def location(self, name: str, number: int) -> str:
