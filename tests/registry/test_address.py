@@ -36,8 +36,22 @@ def test_servers_and_databases_are_told_apart(uri: str, kind: str) -> None:
     assert parse_address(uri, FOLDER).kind == kind
 
 
-def test_a_password_is_never_shown() -> None:
-    assert parse_address("postgresql://ada:secret@host/db", FOLDER).shown == "postgresql://ada:***@host/db"
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("postgresql+psycopg://ada:secret@host/db", "postgresql+psycopg://ada:***@host/db"),
+        ("postgresql+psycopg://ada:sec/ret@host/db", "postgresql+psycopg://ada:***@host/db"),
+        ("postgresql+psycopg://ada:sec@ret@host/db", "postgresql+psycopg://ada:***@host/db"),
+        (
+            "postgresql+psycopg://host/db?user=ada&password=secret&sslmode=require",
+            "postgresql+psycopg://host/db?user=ada&password=***&sslmode=require",
+        ),
+        ("https://ada:sec@ret@host/mlflow", "https://ada:***@host/mlflow"),
+        ("https://host:5000/team@home", "https://host:5000/team@home"),
+    ],
+)
+def test_a_password_is_never_shown(uri: str, shown: str) -> None:
+    assert parse_address(uri, FOLDER).shown == shown
 
 
 @pytest.mark.parametrize(

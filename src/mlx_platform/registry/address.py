@@ -12,6 +12,8 @@ from mlx_platform.core.values import frozen
 
 _SCHEME = re.compile(r"[a-z][a-z0-9]*(\+[a-z0-9]+)?")
 _DATABASES = {"postgresql", "mysql", "mssql"}
+_SERVER = re.compile(r"https?:", re.IGNORECASE)
+_IN_QUERY = re.compile(r"([?&]\w*(?:password|passwd|pwd)=)[^&]*", re.IGNORECASE)
 
 
 @frozen
@@ -74,7 +76,10 @@ def _with_driver(scheme: str, rest: str) -> str:
 
 
 def _without_password(uri: str) -> str:
-    return printable(re.sub(r"(://[^/@]*?):[^@/]*@", r"\1:***@", uri), 300)
+    # SQLAlchemy takes a slash for a part of the password, which ends the host of a web address.
+    secret = "[^/?#]*" if _SERVER.match(uri) else ".*"
+    shown = re.sub(rf"(://[^:/?#@]*):{secret}@", r"\1:***@", uri, flags=re.DOTALL)
+    return printable(_IN_QUERY.sub(r"\1***", shown), 300)
 
 
 def locked(shown: str) -> UnavailableError:
