@@ -1,13 +1,15 @@
 """Servers that hang, drip, close, flood and lie: an exchange ends in time, in an answer or in an error."""
 
 import io
+import os
+import resource
 import socket
 import ssl
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -430,3 +432,25 @@ def test_a_refusal_is_an_error_of_ours(code: str, message: str, exit_code: int) 
 
     assert caught.value.exit_code == exit_code
     assert caught.value.message == f"Could not read the run 1: {message}."
+
+
+def test_a_path_of_any_characters_is_sent_in_ascii() -> None:
+    with peer(saying(200, b"{}")) as server:
+        ask(f"{server.uri}/b\xfc ro%20")
+
+        assert server.heads[0].startswith("GET /b%C3%BC%20ro%20/api/2.0/mlflow/runs/get")
+
+
+def test_a_connection_is_kept_in_a_process_of_many_files() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        while stack.enter_context(Path(os.devnull).open("rb")).fileno() < 1024:
+            pass
+        server = stack.enter_context(peer(saying(200, b"{}")))
+        client = api(server.uri)
+        for _ in range(2):
+            client.read("runs/get", {"run_id": "1"}, "read the run 1")
+
+        assert len(server.requests) == 2

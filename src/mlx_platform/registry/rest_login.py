@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.text import printable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _PORTS = {"http": 80, "https": 443}
 _TRUE = {"true", "1"}
+_PATH = "/%!$&'()*+,;=:@"  # what stands for itself in a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def login(uri: str, environment: Mapping[str, str]) -> Login:
         headers["Proxy-Authorization"] = proxy[2]
     return Login(
         peer=Peer(host, port, _tls(environment) if scheme == "https" else None, proxy),
-        prefix=parts.path.rstrip("/"),
+        prefix=quote(parts.path.rstrip("/"), safe=_PATH),
         origin=f"http://{shown}:{port}" if through else "",
         headers=headers,
     )

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -126,12 +127,13 @@ class Wire:
         return Answer(response.status, headers, body)
 
     def _take(self, deadline: Deadline) -> "_Connection":
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable():
-                connection.deadline = deadline
-                return connection
-            connection.close()
+        with suppress(IndexError):  # other threads take connections, too
+            while True:
+                connection = self._idle.pop()
+                if connection.usable():
+                    connection.deadline = deadline
+                    return connection
+                connection.close()
         return _Connection(self._peer, deadline)
 
 
@@ -151,8 +153,10 @@ class _Connection(http.client.HTTPConnection):
         """Whether it is ours, and the other side has neither closed it nor said anything unasked."""
         if self._pid != os.getpid() or self.sock is None:
             return False
-        readable, _, _ = select.select([self.sock], [], [], 0)
-        return not readable
+        # In a process of many files `select` knows not all of their numbers.
+        looking = select.poll()
+        looking.register(self.sock, select.POLLIN)
+        return not looking.poll(0)
 
     def connect(self) -> None:
         peer = self._peer
