@@ -16,6 +16,9 @@ from mlx_platform.core.settings import load_settings
 from mlx_platform.registry.address import parse_address
 from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.rest import RestStore
+from mlx_platform.registry.rest_calls import Api
+from mlx_platform.registry.rest_files import Files
+from mlx_platform.registry.rest_login import login
 from mlx_platform.registry.rest_models import _last
 from mlx_platform.registry.version import Lineage
 
@@ -326,3 +329,19 @@ def test_numbers_of_a_run_may_be_no_numbers() -> None:
     assert run is not None
     assert run.metrics["loss"] != run.metrics["loss"]
     assert run.metrics["rows"] == 5.0
+
+
+def test_no_place_outside_of_a_model_is_deleted(tmp_path: Path) -> None:
+    model = tmp_path / "1" / "models" / "m-1" / "artifacts"
+    model.mkdir(parents=True)
+    server = Api(login("http://127.0.0.1:1", {}), shown="", timeout=1)
+    address = parse_address("http://127.0.0.1:1", tmp_path)
+    files = Files(server, address, timeout=1, artifacts=str(tmp_path))
+
+    for location in (f"{model}/../..", f"file://{model}/../../../../x", str(tmp_path.parent)):
+        with pytest.raises(UnavailableError):
+            files.remove(location)
+    assert model.is_dir()
+
+    files.remove(str(model))
+    assert not model.exists()

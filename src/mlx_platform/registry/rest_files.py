@@ -75,7 +75,7 @@ class Files:
             self._api.remove(proxied, "delete a package")
         elif local is None:
             self._store().remove(uri)
-        elif self._shared(local):
+        elif ".." not in local.parts and self._shared(local):
             shutil.rmtree(local, ignore_errors=True)
         else:
             raise self.refuse(uri)
