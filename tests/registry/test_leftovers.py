@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from projects import Project
 
+from mlx_platform.core.errors import UnavailableError
 from mlx_platform.registry.leftovers import remove_folder, stale_folders, unfinished
 from mlx_platform.registry.sqlite_file import open_database
 
@@ -24,7 +25,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def old(folder: Path) -> Path:
-    folder.mkdir(parents=True)
+    folder.parent.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700)
     (folder / "model.onnx").write_bytes(b"x")
     moment = (NOW - timedelta(days=3)).timestamp()
     os.utime(folder, (moment, moment))
@@ -32,7 +34,7 @@ def old(folder: Path) -> Path:
 
 
 def test_old_private_folders_are_found_and_removed(place: Path, tmp_path: Path) -> None:
-    mine = [old(place / "mlx-abc"), old(tmp_path / "packages" / ".new-1")]
+    mine = [old(place / "mlx-abc_1234"), old(tmp_path / "packages" / ".new-1")]
     old(place / "other")
     (place / "mlx-new").mkdir()
 
@@ -46,8 +48,25 @@ def test_old_private_folders_are_found_and_removed(place: Path, tmp_path: Path) 
     assert {path.name for path in place.iterdir()} == {"other", "mlx-new"}
 
 
+def test_the_work_of_somebody_is_no_leftover(place: Path) -> None:
+    old(place / "mlx-my-models")
+    old(place / "mlx-datasets").chmod(0o755)
+
+    assert stale_folders([], NOW) == ()
+
+
+def test_a_folder_that_cannot_be_removed_is_said(place: Path) -> None:
+    folder = old(place / "mlx-abc_1234")
+    (folder / "model.onnx").unlink()
+    folder.rmdir()
+    folder.write_bytes(b"")
+
+    with pytest.raises(UnavailableError, match="mlx-abc_1234 cannot be removed: Not a directory"):
+        remove_folder(folder)
+
+
 def test_a_folder_in_which_a_process_works_is_left_alone(place: Path) -> None:
-    folder = old(place / "mlx-abc")
+    folder = old(place / "mlx-abc_1234")
 
     with (folder / "model.onnx").open("rb"):
         assert stale_folders([], NOW) == ()

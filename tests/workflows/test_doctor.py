@@ -245,9 +245,9 @@ def test_names_that_no_model_of_ours_may_have_are_told(moved: Project) -> None:
 
 
 def test_leftovers_are_told_and_removed(moved: Project, place: Path) -> None:
-    (place / "mlx-old").mkdir()
+    (place / "mlx-old_1234").mkdir(mode=0o700)
     long_ago = (datetime.now(UTC) - timedelta(days=3)).timestamp()
-    os.utime(place / "mlx-old", (long_ago, long_ago))
+    os.utime(place / "mlx-old_1234", (long_ago, long_ago))
     execute(moved, "DELETE FROM model_version_tags WHERE name = 'digits' AND version = 3")
     execute(moved, "DELETE FROM model_versions WHERE name = 'digits' AND version = 3")
     execute(moved, "DELETE FROM model_version_tags WHERE key = 'mlx.label' AND version = 1")

@@ -1,20 +1,26 @@
 """What interrupted commands left behind: packages that never became a version, and private folders."""
 
 import os
+import re
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from mlx_platform.core.errors import UnavailableError
+from mlx_platform.core.text import printable
 from mlx_platform.registry.sqlite_file import columns_of, open_database
 from mlx_platform.registry.version import DIGEST
 
 OLD = timedelta(days=1)
 """Nothing that anybody still works on is older than this."""
 
+_OURS = re.compile(r"mlx-(?:[a-z]+-)?[a-z0-9_]{8}")
+"""What `tempfile` makes for a command: a prefix of ours, and eight characters of its own."""
 _PROCESSES = Path("/proc")
 _UNFINISHED = (
     "SELECT m.model_id FROM logged_models m "
@@ -53,8 +59,9 @@ def stale_folders(places: Sequence[Path], now: datetime) -> tuple[Path, ...]:
         places: where caches make theirs; the folder for temporary files is looked into as well.
         now: the time.
     """
+    temporary = _matching(Path(tempfile.gettempdir()), "mlx-*")
     candidates = [
-        *_matching(Path(tempfile.gettempdir()), "mlx-*"),
+        *(folder for folder in temporary if _OURS.fullmatch(folder.name)),
         *(folder for place in places for folder in _matching(place, ".new-*")),
     ]
     old = [folder for folder in candidates if _is_old(folder, now)]
@@ -62,9 +69,19 @@ def stale_folders(places: Sequence[Path], now: datetime) -> tuple[Path, ...]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a private folder; one that is gone already is as good."""
-    with suppress(FileNotFoundError):
+    """Remove a private folder; one that is gone already is as good.
+
+    Raises:
+        UnavailableError: it cannot be removed.
+    """
+    try:
         shutil.rmtree(folder)
+    except FileNotFoundError:
+        pass  # another repair was faster
+    except OSError as error:
+        raise UnavailableError(
+            f"{printable(str(folder), 300)} cannot be removed: {error.strerror}."
+        ) from error
 
 
 def _matching(place: Path, pattern: str) -> list[Path]:
@@ -79,8 +96,9 @@ def _is_old(folder: Path, now: datetime) -> bool:
         state = folder.lstat()
     except OSError:
         return False
-    mine = state.st_uid == os.getuid() and not folder.is_symlink() and folder.is_dir()
-    return mine and state.st_mtime < (now - OLD).timestamp()
+    # Nobody but `tempfile` makes folders for one user alone; `mlx-datasets` may be somebody's work.
+    private = stat.S_ISDIR(state.st_mode) and stat.S_IMODE(state.st_mode) == 0o700
+    return private and state.st_uid == os.getuid() and state.st_mtime < (now - OLD).timestamp()
 
 
 def _in_use(folder: Path) -> bool:
