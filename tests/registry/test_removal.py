@@ -248,6 +248,15 @@ def test_what_holds_an_alias_is_not_archived_not_even_at_the_same_time(
     assert not project.anew().resolve("digits@production").archived
 
 
+def test_what_was_archived_meanwhile_is_not_promoted(project: Project) -> None:
+    project.anew().removal.archive(project.catalog.resolve("digits/3"), actor="ada", reason="")
+
+    with pytest.raises(ConflictError, match="digits/3 is archived"):
+        project.catalog.move("digits", "production", 3, kind="promote", actor="bob")
+
+    assert project.anew().history("digits") == ()
+
+
 def test_a_server_deletes_the_bytes_as_well(mlflow_server: str, project: Project, tmp_path: Path) -> None:
     overrides = {"registry.uri": mlflow_server, "registry.timeout": 30}
     catalog = Catalog(load_settings(start=project.folder, environment={}, overrides=overrides))

@@ -82,7 +82,7 @@ class Removal:
         journal = self._ledger.journal(name)
 
         def sound(number: int) -> bool:
-            found = self._backend.load(name, number, {})
+            found = self._backend.load(name, number)
             return bool(found and not found.archived and not found.quarantined)
 
         return uses_of(
@@ -101,7 +101,7 @@ class Removal:
             ConflictError: says who needs it.
             NotFoundError: it is no longer there.
         """
-        if self._backend.load(version.name, version.number, {}) is None:
+        if self._backend.load(version.name, version.number) is None:
             raise NotFoundError(f"{version.ref} is no longer there.")
         uses = self.uses(version)
         if uses:
@@ -190,9 +190,14 @@ class Removal:
         """Move an alias to a version, and make sure that the version is there to stay.
 
         Raises:
-            ConflictError: it is being deleted, or was deleted at the same time and the alias is back where it
-                was.
+            ConflictError: it is archived or being deleted, or was deleted at the same time and the alias is
+                back where it was.
         """
+        if version.archived:
+            # Between the choice of a version and its move lies its self-check, which takes a while.
+            raise ConflictError(
+                f"{version.ref} is archived.", hint=f"Take it out with: mlx archive {version.ref} --undo"
+            )
         if version.tags.get(DELETING):
             raise ConflictError(
                 f"{version.ref} is being deleted.",
@@ -217,7 +222,7 @@ class Removal:
         name, number = event.model, event.to_version
         if number is None or self._stays(name, number):
             return
-        before = self._backend.load(name, event.from_version, {}) if event.from_version else None
+        before = self._backend.load(name, event.from_version) if event.from_version else None
         self._ledger.move(
             name,
             event.alias,
@@ -237,7 +242,7 @@ class Removal:
     def _stays(self, name: str, number: int) -> bool:
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
-            version = self._backend.load(name, number, {})
+            version = self._backend.load(name, number)
             if version is None:
                 return False
             if not version.tags.get(DELETING):
