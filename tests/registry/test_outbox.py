@@ -135,6 +135,11 @@ def test_a_cursor_is_due_at_its_time() -> None:
     assert Cursor().due(NOW)
     assert Cursor(next_try=NOW).due(NOW)
     assert not Cursor(next_try=NOW + timedelta(seconds=1)).due(NOW)
+    assert not Cursor(next_try=NOW + timedelta(hours=26)).due(NOW)
+
+
+def test_a_time_that_a_wrong_clock_has_written_is_not_waited_for() -> None:
+    assert Cursor(next_try=NOW + timedelta(days=400)).due(NOW)
 
 
 cursors = st.builds(

@@ -118,6 +118,25 @@ def test_what_was_parked_can_be_sent_again(moved: Project, mlx: RunCommand) -> N
     assert receiver.numbers == [1, 2, 1, 2, 1, 2]
 
 
+def test_what_is_parked_is_sent_again_beside_a_broken_journal(moved: Project, mlx: RunCommand) -> None:
+    moved.catalog.register("other", moved.package(1), Lineage())
+    moved.anew().move("other", "staging", 1, kind="promote", actor="tester")
+    with receiving(404, 404, 404, 204) as receiver:
+        write(moved, receiver.toml(extra="max_attempts = 1"))
+        mlx("events", "deliver", "--wait", "0")
+        with closing(sqlite3.connect(moved.database)) as database, database:
+            database.execute(
+                "UPDATE model_version_tags SET value = 'x' WHERE key = 'mlx.event' "
+                "AND name = 'mlx.journal.digits' AND version = 2"
+            )
+        named = mlx("events", "retry", "ops", "other/1", "--json")
+        broken = mlx("events", "retry", "ops", "digits/1")
+        everything = mlx("events", "retry", "ops")
+
+    assert (named.code, named.data["delivered"]) == (0, ["other/1"])
+    assert (broken.code, everything.code) == (10, 10)
+
+
 @pytest.mark.parametrize(
     ("event", "words"),
     [("7", "No event 7 is parked."), ("digits/99", "digits has no event 99."), ("x", "'x' is no event.")],

@@ -30,6 +30,7 @@ _CURSOR_SCHEMA = "mlx.outbox/v1"
 _FIRST_WAIT = 5.0  # seconds
 _LONGEST_WAIT = 6 * 3600.0
 _LONGEST_ASKED = 24 * 3600.0
+_LONGEST = timedelta(seconds=1.1 * _LONGEST_ASKED + 1)
 _TEXT_CAP = 4096
 _ITEMS_CAP = 100
 _NUMBER_CAP = 1 << 53  # beyond it, JSON parsers disagree
@@ -101,7 +102,8 @@ class Cursor:
 
     def due(self, now: datetime) -> bool:
         """Whether the next event may be tried."""
-        return self.next_try is None or self.next_try <= now
+        # A time further away than any wait was written by a clock that was wrong.
+        return self.next_try is None or not now < self.next_try <= now + _LONGEST
 
     def passed(self, number: int) -> "Cursor":
         """The cursor once everything up to this number needs nothing more."""

@@ -113,9 +113,10 @@ class _Exchange(threading.Thread):
     def abandon(self) -> None:
         """Stop waiting, and keep the thread from going on."""
         self._abandoned = True
-        if self._connection.sock:
+        opened = self._connection.sock  # the thread may end, and take it away, at any moment
+        if opened:
             with suppress(OSError):
-                self._connection.sock.shutdown(2)
+                opened.shutdown(2)
 
     def _talk(self) -> Answer:
         self._connection.connect()

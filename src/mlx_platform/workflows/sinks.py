@@ -114,15 +114,19 @@ def retry(context: Context, sink: str, events: Sequence[str] = ()) -> Result:
     Raises:
         UsageError: no such sink, no such event, or its settings or its secret cannot be used.
         UnavailableError: one was not delivered.
+        IntegrityError: a journal is broken, of whose model everything or an event was asked for.
     """
     (chosen,) = chosen_sinks(context, sink)
     sender = make_sender(chosen, os.environ, context.settings.folder)
     courier = Courier(context.settings, context.clock)
-    parked = {
-        model: courier.standing(chosen, model).cursor.parked
-        for model in courier.models()
-        if wants_model(chosen, model)
-    }
+    parked: dict[str, tuple[int, ...]] = {}
+    broken: IntegrityError | None = None
+    for model in courier.models():
+        try:
+            if wants_model(chosen, model):
+                parked[model] = courier.standing(chosen, model).cursor.parked
+        except IntegrityError as error:
+            broken = error  # other models must not wait until this journal is mended
     wanted = _wanted(parked, events)
     sent: list[str] = []
     failed: list[str] = []
@@ -139,6 +143,8 @@ def retry(context: Context, sink: str, events: Sequence[str] = ()) -> Result:
             delivered=sent,
             failed=failed,
         )
+    if broken and not events:
+        raise broken
     summary = f"{plural(len(sent), 'event')} delivered to {sink!r}." if sent else "Nothing is parked."
     return Result(
         command="events retry",
