@@ -319,3 +319,9 @@ def test_a_move_between_judging_and_moving_is_a_conflict(
         promote(project.context, "digits/2", to="staging")
     # Who put the same version there meanwhile did what was asked.
     assert promote(project.context, "digits/3", to="canary").data["changed"] is False
+
+
+def test_the_holder_that_is_expected_is_a_version_of_the_same_model(project: Project) -> None:
+    for expect in ("letters/1", "x/digits/1"):
+        with pytest.raises(UsageError, match=f"'{expect}' is no version of digits"):
+            promote(project.context, "digits/2", to="staging", expect=expect)

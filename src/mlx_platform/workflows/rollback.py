@@ -77,8 +77,9 @@ def rollback(
     """
     check_reason(reason)
     place = _place(context, name)
-    if expect is not None and expected_holder(expect) != place.before:
-        result = _already(context, place, expected_holder(expect), to, dry_run=dry_run)
+    expected = place.before if expect is None else expected_holder(expect, place.model)
+    if expected != place.before:
+        result = _already(context, place, expected, to, dry_run=dry_run)
         return _settled(context, place, result, dry_run=dry_run)
     warnings: tuple[str, ...] = ()
     if to is None:
