@@ -30,6 +30,7 @@ def test_two_versions_are_compared_part_by_part(project: Project) -> None:
     assert changes(result, "params") == {"lr": ("0.1", "0.2")}
     assert changes(result, "lineage") == {"dataset_version": ("2026-01", "2026-02")}
     assert set(changes(result, "files")) >= {"model.onnx", "size"}
+    assert len(changes(result, "files")["model.onnx"][0]) == 64
     assert changes(result, "io") == changes(result, "environment") == {}
     (weights,) = result.data["parts"]["graph"]["changed"]
     assert (weights["name"], weights["note"]) == ("weights", "2 of 2 weights changed")

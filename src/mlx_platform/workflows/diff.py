@@ -1,5 +1,6 @@
 """`mlx diff`: what two versions, or files, have and have not in common."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ REGISTERED = ("metrics", "params", "lineage")
 """What only a registered version has."""
 PACKAGED = ("io", "graph", "files", "environment")
 """What is in the package; the registry alone knows the inputs and outputs."""
+_SHORT = 16  # digits of a digest on a page
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _MOST_ROWS = 30  # of one part on a page; `--json` has all
 
 
@@ -213,7 +216,8 @@ def _cell(value: Value) -> str:
             return f"{value:,}"
         case float():
             return f"{value:.6g}"
-    return value
+    # Two digests side by side fill a page; `--json` has all of their digits.
+    return f"{value[:_SHORT]}…" if _DIGEST.fullmatch(value) else value
 
 
 def _warnings(parts: Sequence[Part]) -> Iterator[str]:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mlx_platform.inference.package import Package
     from mlx_platform.inference.spec import StepSpec
 
-_SHORT = 16  # digits of a digest in a table; the JSON of `mlx show` has all of them
-
 
 def metrics(version: Version) -> dict[str, Value]:
     """Training metrics, and what was measured later with its verdict."""
@@ -72,7 +70,7 @@ def io_of_package(package: "Package") -> dict[str, Value]:
 def files(package: "Package") -> dict[str, Value]:
     """The size of all files together, and the digest of each."""
     found: dict[str, Value] = {"size": package.size}
-    return found | {entry.path: f"{entry.sha256[:_SHORT]}…" for entry in package.manifest.files}
+    return found | {entry.path: entry.sha256 for entry in package.manifest.files}
 
 
 def environment(package: "Package") -> dict[str, Value]:
