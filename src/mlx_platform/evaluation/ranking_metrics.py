@@ -87,6 +87,12 @@ def _ndcg(cut: int, scored: Ranked) -> tuple[_Order, Floats]:
     return order, divide(gained, possible, np.nan)
 
 
+def ndcg_by_query(scored: Ranked, cut: int = CUT) -> tuple[Codes, Codes, Floats]:
+    """Queries one by one: a row of each, how many rows it has, and its NDCG, NaN without a relevant row."""
+    order, values = _ndcg(cut, scored)
+    return order.first, np.bincount(order.query, minlength=order.queries), values
+
+
 def _recall(cut: int, scored: Ranked) -> tuple[_Order, Floats]:
     """The share of the relevant rows that are among the first `cut`."""
     order = _ordered(scored, scored.answer)

@@ -20,13 +20,14 @@ from mlx_platform.evaluation.diagrams import (
 )
 from mlx_platform.evaluation.judge import finite, number, signed
 from mlx_platform.evaluation.metrics import confusion
+from mlx_platform.evaluation.ranking_metrics import CUT, ndcg_by_query
 from mlx_platform.evaluation.scored import Classified, Predicted, Ranked, Scored, Tagged
+from mlx_platform.workflows.evaluation.errors import errors_document, errors_table
 from mlx_platform.workflows.evaluation.findings import Findings
 
 _MAPPED = 100  # classes of which every pair is counted in the report
 _LISTED = 20
 _CHARTED = 20
-_ERRORS = 20
 
 
 def sections_of(findings: Findings) -> Iterable[Section | Drawing]:
@@ -39,16 +40,15 @@ def sections_of(findings: Findings) -> Iterable[Section | Drawing]:
             yield from _calibration(findings)
         case Predicted() as scored:
             yield from _residuals(scored)
-        case Ranked():
-            pass
-    if findings.scored.rows and not isinstance(findings.scored, Ranked):
-        yield _errors_table(findings)
+        case Ranked() as scored:
+            yield _query_bars(scored)
+    yield errors_table(findings)
 
 
 def answers_document(findings: Findings) -> dict[str, Any]:
     """The same as numbers, JSON-ready."""
     scored = findings.scored
-    found: dict[str, Any] = {"errors": _errors(findings)}
+    found: dict[str, Any] = {"errors": errors_document(findings)}
     if isinstance(scored, Classified):
         counts = confusion(scored)
         small = scored.classes <= _MAPPED
@@ -306,89 +306,12 @@ def _residuals(scored: Predicted) -> Iterable[Section | Drawing]:
     yield Table("Quantiles of the error", ("share of rows below", "error"), rows, numeric=(1,))
 
 
-# Errors
+# Rankings
 
 
-def _errors(findings: Findings) -> dict[str, Any]:
-    """How many answers are wrong, and the worst of them by id; rows are counted from 0."""
-    scored, ids = findings.scored, findings.rows.ids
-    match scored:
-        case Classified():
-            total, order, score = _wrong_labels(scored)
-            told = {
-                row: {
-                    "truth": findings.labels[scored.truth[row]],
-                    "answer": findings.labels[scored.answer[row]],
-                    "confidence": None if score is None else finite(float(score[row])),
-                }
-                for row in order
-            }
-        case Tagged():
-            wrong = scored.truth ^ scored.answer
-            count = wrong.sum(axis=1)
-            total = int((count > 0).sum())
-            order = np.argsort(-count, kind="stable")[: min(_ERRORS, total)]
-            told = {
-                row: {
-                    "missed": _names(findings, scored.truth[row] & ~scored.answer[row]),
-                    "added": _names(findings, scored.answer[row] & ~scored.truth[row]),
-                }
-                for row in order
-            }
-        case Predicted():
-            error = scored.answer - scored.truth
-            total = int((error != 0).sum())
-            order = np.argsort(-np.nan_to_num(np.abs(error), nan=np.inf), kind="stable")[:_ERRORS]
-            told = {
-                row: {
-                    "truth": finite(float(scored.truth[row])),
-                    "answer": finite(float(scored.answer[row])),
-                    "error": finite(float(error[row])),
-                }
-                for row in order
-            }
-        case _:
-            return {"total": None, "worst": []}
-    worst = [{"row": int(row), "id": str(ids[row]), **what} for row, what in told.items()]
-    return {"total": total, "worst": worst}
-
-
-def _wrong_labels(scored: Classified) -> tuple[int, Array, Array | None]:
-    """How many answers are wrong, the surest of them, and how sure each answer is."""
-    wrong = np.flatnonzero(scored.truth != scored.answer)
-    if scored.probabilities is None:
-        return len(wrong), wrong[:_ERRORS], None
-    confidence = scored.probabilities[np.arange(scored.rows), scored.answer]
-    order = np.argsort(-np.nan_to_num(confidence[wrong], nan=np.inf), kind="stable")
-    return len(wrong), wrong[order][:_ERRORS], confidence
-
-
-def _names(findings: Findings, mask: Array) -> list[str]:
-    return [findings.labels[code] for code in np.flatnonzero(mask)]
-
-
-def _errors_table(findings: Findings) -> Table:
-    found = _errors(findings)
-    total, worst = found["total"], found["worst"]
-    match findings.scored:
-        case Tagged():
-            columns: tuple[str, ...] = ("row", "missed", "added")
-            rows = [(one["id"], ", ".join(one["missed"]), ", ".join(one["added"])) for one in worst]
-            return Table(f"Worst rows ({plural(total, 'row')} not all right)", columns, tuple(rows))
-        case Predicted():
-            columns = ("row", "truth", "answer", "error")
-            cells = [(one["id"], *(_shown(one[key]) for key in ("truth", "answer"))) for one in worst]
-            errors = ["" if one["error"] is None else signed(one["error"]) for one in worst]
-            lines = tuple((*cell, error) for cell, error in zip(cells, errors, strict=True))
-            return Table("Largest errors", columns, lines, numeric=(1, 2, 3))
-    sure = any(one["confidence"] is not None for one in worst)
-    columns = ("row", "truth", "answer", *(("confidence",) if sure else ()))
-    rows_shown = tuple(
-        (one["id"], one["truth"], one["answer"], *((_shown(one["confidence"]),) if sure else ()))
-        for one in worst
-    )
-    return Table(f"Surest errors ({plural(total, 'error')} in all)", columns, rows_shown, numeric=(3,))
-
-
-def _shown(value: float | None) -> str:
-    return "not a number" if value is None else number(value)
+def _query_bars(scored: Ranked) -> Bars:
+    values = ndcg_by_query(scored)[2]
+    counts, edges = np.histogram(values[np.isfinite(values)], 20, (0.0, 1.0))
+    labels = tuple(f"{start:g}" for start in edges[:-1].round(2).tolist())
+    queries = Series("queries", tuple(map(float, counts.tolist())))
+    return Bars(f"NDCG@{CUT} of the queries, from", labels, (queries,))
