@@ -7,7 +7,13 @@ import orjson
 import pytest
 from linear_models import LABELS, classifier, colours, pack, regressor, write_rows
 
-from mlx_platform.core.errors import IntegrityError, NotFoundError, UndecidedError, UsageError
+from mlx_platform.core.errors import (
+    IntegrityError,
+    NotFoundError,
+    UnavailableError,
+    UndecidedError,
+    UsageError,
+)
 from mlx_platform.core.report import Matrix, Result, Table
 from mlx_platform.core.settings import CacheSettings, EvaluationSettings, Settings
 from mlx_platform.core.verdict import Verdict
@@ -323,8 +329,8 @@ def test_models_whose_labels_come_in_another_order_are_compared_by_name(context,
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"label": ["red", "pink"] * 400}, "rows.parquet, row 1: the column 'label' holds the label 'pink'"),
-        ({"label": [None, "red"] * 400}, "rows.parquet, row 0: the column 'label' holds no value"),
+        ({"label": ["red", "pink"] * 400}, "rows.parquet, row 1: column 'label' holds the label 'pink'"),
+        ({"label": [None, "red"] * 400}, "rows.parquet, row 0: column 'label' holds no value"),
         ({"x1": ["a"] * 800}, "x1"),
     ],
 )
@@ -428,3 +434,42 @@ def test_evidence_says_by_which_rules_and_against_what_it_was_judged(registry, r
     assert [gate["name"] for gate in kept.gates] == ["accuracy >= 0.1", "accuracy max_drop 2pp"]
     assert kept.gates[0]["threshold"] == 0.1
     assert kept.gates[0]["measured"] > 0.1
+
+
+@pytest.mark.parametrize(("limit", "code"), [("accuracy>=0.1", 9), ("accuracy>=0.999", 5)])
+def test_a_registry_that_keeps_nothing_takes_no_report_and_hides_no_verdict(
+    context, rows, tmp_path, monkeypatch, limit, code
+):
+    def refuse(*_arguments):
+        raise UnavailableError("The registry is full.")
+
+    monkeypatch.setattr(context.catalog, "record", refuse)
+    result = evaluate(
+        context, "colours/1", data=rows(), gate_expressions=(limit,), junit=tmp_path / "junit.xml"
+    )
+
+    assert (result.exit_code, result.data["evidence"]) == (code, None)
+    assert "was not kept with colours/1: The registry is full." in result.warnings[-1]
+    assert "threshold >=" in (tmp_path / "junit.xml").read_text()
+
+
+def test_a_report_that_cannot_be_written_hides_no_verdict_and_a_place_for_none_is_refused(
+    context, rows, tmp_path
+):
+    (tmp_path / "file").write_text("")
+    good, bad = (
+        evaluate(
+            context,
+            "colours/1",
+            data=rows(),
+            gate_expressions=(limit,),
+            junit=tmp_path / "file" / "junit.xml",
+        )
+        for limit in ("accuracy>=0.1", "accuracy>=0.999")
+    )
+
+    assert (good.verdict, good.exit_code, bad.exit_code) == (Verdict.PASS, 2, 5)
+    assert "Cannot write" in good.warnings[-1]
+    assert good.data["evidence"]
+    with pytest.raises(UsageError, match="takes a folder"):
+        evaluate(context, "colours/1", data=rows(), report=tmp_path / "file")

@@ -29,6 +29,7 @@ class CsvSource(Source):
         surveys = self._survey(advance)
         self.columns = tuple(surveys)
         self._kinds = {name: survey.kind for name, survey in surveys.items()}
+        self._words = {name: survey.word for name, survey in surveys.items()}
         if not self.rows:
             raise UndecidedError(f"{path} has columns, but no rows.")
 
@@ -46,6 +47,9 @@ class CsvSource(Source):
     def fingerprint(self) -> str:
         self._file.check()
         return self._fingerprint
+
+    def word(self, column: str) -> tuple[int, str] | None:
+        return self._words.get(column)
 
     def locate(self, row: int) -> str:
         line = self._line_of(row)

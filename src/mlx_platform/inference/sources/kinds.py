@@ -5,23 +5,28 @@ from functools import cache
 from typing import Any
 
 _FIRST, _SLICE = 16, 8192  # cells
+_FLOAT = "float"
 
 
 class ColumnSurvey:
     """Narrows down the type of a CSV column, block by block, the way Arrow infers it from a whole file.
 
     Times of day stay texts.
+
+    Attributes:
+        word: the first cell that is no number, with its row from 0, where there are any numbers before it.
     """
 
     def __init__(self) -> None:
+        self.word: tuple[int, str] | None = None
         self._possible = list(_tests())
         self._seen = False
+        self._rows = 0
 
     def look(self, cells: Any) -> None:
         """Take the next cells [any], an Arrow array of texts, into account."""
-        if not self._possible:
-            return
-        present = _present(cells)
+        start, self._rows = self._rows, self._rows + len(cells)
+        present = _present(cells) if self._possible else []
         if not len(present):
             return
         self._seen = True
@@ -31,6 +36,8 @@ class ColumnSurvey:
             # What fits the narrower type fits the wider one.
             if any(_is_within(narrow, kind) for narrow in kept) or tests[kind](present):
                 kept.append(kind)
+        if _FLOAT in self._possible and _FLOAT not in kept:
+            self.word = _first_word(cells, start)
         self._possible = kept
 
     @property
@@ -55,13 +62,13 @@ def _kinds() -> dict[str, Any]:
         "zoned": pa.timestamp("s", "UTC"),
         "nanoseconds": pa.timestamp("ns"),
         "zoned_nanoseconds": pa.timestamp("ns", "UTC"),
-        "float": pa.float64(),
+        _FLOAT: pa.float64(),
     }
 
 
 def _is_within(narrow: str, wide: str) -> bool:
     return (narrow, wide) in {
-        ("int", "float"),
+        ("int", _FLOAT),
         ("date", "seconds"),
         ("date", "nanoseconds"),
         ("seconds", "nanoseconds"),
@@ -119,6 +126,23 @@ def _spellings() -> tuple[Any, Any, Any]:
         for values in (options.true_values, options.null_values, options.false_values)
     )
     return true, null, false
+
+
+def _first_word(cells: Any, start: int) -> tuple[int, str] | None:
+    missing = set(_spellings()[1].to_pylist())
+    for row, cell in enumerate(cells.to_pylist(), start):
+        if cell not in missing and not is_number(cell):
+            return row, cell
+    return None
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is one that a number can be read from."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _present(cells: Any) -> Any:

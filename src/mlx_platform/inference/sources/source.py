@@ -58,6 +58,10 @@ class Source(ABC):
         """Where a row, counted from 0, is to be found: the file and the row or line."""
         return f"{self.path}, row {row:,}"
 
+    def word(self, column: str) -> tuple[int, str] | None:  # noqa: ARG002 - most formats have types of their own
+        """The first cell that makes texts of a column of numbers, and its row from 0; None without one."""
+        return None
+
     def require(self, name: str) -> None:
         """Refuse a name that is no column.
 

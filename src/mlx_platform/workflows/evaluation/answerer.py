@@ -57,9 +57,9 @@ class Answerer:
         try:
             answers = self.model.predict(features, batch_size=self._batch_size).columns
         except CellError as error:
-            problem = f"column {printable(error.column, 128)!r}: {error.problem}"
+            cell = features[error.column][error.row] if error.column in features else None
             raise self._told(
-                refused(source, start + error.row, problem, error.hint, column=error.column)
+                refused(source, error.column, start + error.row, cell, error.problem, error.hint)
             ) from error
         except UsageError as error:
             where = f"{source.path}, rows {start:,} to {start + row_count(features) - 1:,}"
@@ -90,6 +90,29 @@ def _index_type(classes: int) -> type[np.signedinteger[Any]]:
     return np.int16 if 0 < classes < np.iinfo(np.int16).max else np.int64
 
 
-def refused(source: "Source", row: int, problem: str, hint: str, **details: Any) -> UsageError:
-    """The error about one row of a file, counted from 0, under the name that people find it by."""
-    return UsageError(f"{source.locate(row)}: {problem.rstrip('.')}.", hint=hint, row=row, **details)
+def refused(source: "Source", column: str, row: int, cell: object, problem: str, hint: str) -> UsageError:
+    """The error about one cell of a file, under the place that people find it by.
+
+    Args:
+        source: the file.
+        column: the cell's column.
+        row: its row, from 0.
+        cell: what it holds.
+        problem: what is wrong with it, such as `holds no value` or `'x' is no number`.
+        hint: what to do about it.
+    """
+    from mlx_platform.inference.sources.kinds import is_number
+
+    word = source.word(column)
+    if (
+        word is not None
+        and problem.rstrip(".").endswith("number")
+        and isinstance(cell, str)
+        and is_number(cell)
+    ):
+        # One bad cell makes texts of all numbers of a CSV column; the first of them is not to blame.
+        row, text = word
+        problem = f"{printable(repr(text), 80)} is no number"
+    colon = "" if problem.startswith("holds") else ":"
+    told = f"{source.locate(row)}: column {printable(column, 128)!r}{colon} {problem.rstrip('.')}."
+    return UsageError(told, hint=hint, row=row, column=column)

@@ -2,6 +2,7 @@
 
 import hashlib
 import tempfile
+import weakref
 from collections.abc import Hashable, Sequence
 from typing import IO, Any, overload
 
@@ -110,6 +111,7 @@ class Column:
         if buffer is None:
             return
         self._file = tempfile.TemporaryFile(prefix="mlx-eval-")  # noqa: SIM115 - lives as long as the column
+        weakref.finalize(self, self._file.close)
         self._write(buffer[: self._rows])
         self._buffer = np.empty((0, *buffer.shape[1:]), dtype=buffer.dtype)
 

@@ -199,8 +199,8 @@ def _check_truth(
         row = error.details.get("row")
         if row is None:
             raise
-        _row, _of, rest = error.message.partition(" of the ")
-        raise refused(source, start + row, f"the {rest}", error.hint, column=column) from error
+        _row, _column, problem = error.message.rpartition(f"column {printable(column)!r} ")
+        raise refused(source, column, start + row, truth[row], problem, error.hint) from error
 
 
 class _Kept:
