@@ -22,8 +22,7 @@ from mlx_platform.registry.journal import Event, Journal, Kind
 from mlx_platform.registry.ledger import ANYTHING, Expected, Ledger
 from mlx_platform.registry.lookup import Lookup
 from mlx_platform.registry.publication import publish
-from mlx_platform.registry.ref import JOURNAL_PREFIX, Ref, check_alias, check_name, check_new_name, is_name
-from mlx_platform.registry.remedies import without_bytes
+from mlx_platform.registry.ref import JOURNAL_PREFIX, Ref, check_alias, check_name, is_name
 from mlx_platform.registry.removal import Removal
 from mlx_platform.registry.version import (
     CONTENT,
@@ -38,6 +37,7 @@ from mlx_platform.registry.version import (
     check_lineage,
     evidence_of,
     model_id_of,
+    version_of,
 )
 
 if TYPE_CHECKING:
@@ -90,11 +90,14 @@ class Catalog:
         """
         reader, found = self._backend.reader, []
         for name in filter(is_name, reader.names()):
-            standing = self._ledger.standing_if_known(name)
-            newest = next((standing.version(row) for row in reader.rows(name, limit=1)), None)
+            holders, problem = {}, ""
+            try:
+                holders = self._ledger.holders(name)
+            except IntegrityError as error:
+                problem = error.message
+            newest = next((version_of(row, holders) for row in reader.rows(name, limit=1)), None)
             if newest:
-                held = standing.holders
-                found.append(ModelSummary(name, reader.count(name), newest, held, standing.doubt))
+                found.append(ModelSummary(name, reader.count(name), newest, holders, problem))
         return tuple(found)
 
     def left_out(self) -> tuple[str, ...]:
@@ -111,12 +114,12 @@ class Catalog:
             NotFoundError: there is no such model.
         """
         check_name(name)
-        standing = self._ledger.standing(name)
-        numbers = None if alias is None else [standing.holders.get(check_alias(alias), 0)]
+        holders = self._ledger.holders(name)
+        numbers = None if alias is None else [holders.get(check_alias(alias), 0)]
         rows = self._backend.reader.rows(name, numbers=numbers, limit=limit)
         if not rows and not self._backend.reader.count(name):
             raise self._backend.no_model(name)
-        found = (standing.version(row) for row in rows)
+        found = (version_of(row, holders) for row in rows)
         return tuple(version for version in found if version)
 
     def select(self, name: str | None, asked: "Asked") -> "Selection":
@@ -212,16 +215,7 @@ class Catalog:
         if not version.sealed:
             return self._foreign.package(version)
         cached = self._cache.find(version.digest)
-        if cached:
-            return cached
-        try:
-            return self._cache.put(version.digest, self._backend.opener(version))
-        except IntegrityError as error:
-            raise without_bytes(version, error) from error
-
-    def not_adoptable(self, version: Version) -> MlxError | None:
-        """Why a version of plain MLflow cannot be made into a package; None for one that perhaps can."""
-        return self._foreign.problem(version)
+        return cached or self._cache.put(version.digest, self._backend.opener(version))
 
     def take(self, uri: str, folder: Path) -> Path:
         """Copy the ONNX model of a run, at `runs:/RUN/PATH` or `models:/m-...`, into a folder that exists.
@@ -269,8 +263,6 @@ class Catalog:
         check_name(name)
         check_lineage(lineage)
         self.create()
-        if not self._backend.reader.count(name):
-            check_new_name(name)
         self.journal(name)  # a broken one is said before anything is written
         with self._backend.alone():
             known = self._same_content(name, package.content_digest)
