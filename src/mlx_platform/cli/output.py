@@ -164,6 +164,6 @@ def print_error(error: MlxError) -> None:
     """One sentence on stderr, and the next step when there is one."""
     sys.stderr.write(f"error: {printable(error.message, limit=4096)}\n")
     for line in error.details.get("excerpt", ()):
-        sys.stderr.write(f"       {printable(line)}\n")
+        sys.stderr.write(_inert(f"       {printable(line)}") + "\n")
     if error.hint:
         sys.stderr.write(f"       {printable(error.hint, limit=4096)}\n")

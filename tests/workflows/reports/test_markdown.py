@@ -54,3 +54,13 @@ def test_tables_give_way_before_the_sentence_does(make_result: MakeResult) -> No
     assert "row 0" in less
     assert "plain" in head
     assert markdown_summary(result, room=5) == ""
+
+
+def test_of_many_slices_those_that_pass_are_only_counted() -> None:
+    parts = tuple(Check("accuracy", Verdict.PASS, "1", "1", part=f"lang={index}") for index in range(20))
+    bad = Check("accuracy", Verdict.FAIL, "0", "1", part="lang=de")
+    page = markdown_summary(Result("eval", {}, Report("t", "s", checks=(*parts, bad)), Verdict.FAIL))
+
+    assert "lang=de" in page
+    assert "lang=3" not in page
+    assert "| and 20 more |" in page

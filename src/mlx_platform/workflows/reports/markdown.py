@@ -8,6 +8,7 @@ from mlx_platform.core.verdict import Check, Verdict, worst_first
 
 _MARKS = {Verdict.PASS: "✅", Verdict.FAIL: "❌", Verdict.UNDECIDED: "❔", Verdict.ERROR: "⚠️"}
 _ROWS = 100
+_FEW = 12  # checks that are all shown
 _FEWER = (_ROWS, 20, 5, 0)
 
 
@@ -51,7 +52,15 @@ def _head(result: Result) -> str:
     return f"### {mark}{_cell(result.report.title)}\n\n{_cell(result.report.summary)}\n"
 
 
-def _checks(checks: Iterable[Check], most: int) -> str:
+def _checks(checks: Sequence[Check], most: int) -> str:
+    ranked = worst_first(checks)
+    if len(checks) > _FEW:
+        # Of many slices only those are shown that give trouble.
+        ranked = tuple(
+            check
+            for check in ranked
+            if not check.part or not (check.skipped or check.verdict is Verdict.PASS)
+        )
     rows = [
         [
             f"{check.name} [{check.part}]" if check.part else check.name,
@@ -60,18 +69,23 @@ def _checks(checks: Iterable[Check], most: int) -> str:
             check.threshold,
             check.skipped or check.message,
         ]
-        for check in worst_first(checks)
+        for check in ranked
     ]
-    return _table(("check", "verdict", "measured", "threshold", ""), rows, most)
+    return _table(("check", "verdict", "measured", "threshold", ""), rows, most, of=len(checks))
 
 
 def _table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], most: int, numeric: Sequence[int] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    most: int,
+    numeric: Sequence[int] = (),
+    of: int | None = None,
 ) -> str:
     rule = "|".join("--:" if index in numeric else "---" for index in range(len(columns)))
     lines = [_row(columns), f"|{rule}|", *(_row(row) for row in rows[:most])]
-    if len(rows) > most:
-        lines.append(_row([f"and {len(rows) - most:,} more", *[""] * (len(columns) - 1)]))
+    more = (len(rows) if of is None else of) - min(len(rows), most)
+    if more:
+        lines.append(_row([f"and {more:,} more", *[""] * (len(columns) - 1)]))
     return "\n".join(lines) + "\n"
 
 
