@@ -89,6 +89,12 @@ def add_commands(app: typer.Typer) -> None:
         device: DeviceOption = "auto",
         report: ReportOption = None,
         junit: JunitOption = None,
+        gitlab_metrics: Annotated[
+            Path | None,
+            typer.Option(
+                "--gitlab-metrics", metavar="FILE", help="File for the numbers as OpenMetrics text."
+            ),
+        ] = None,
         gates_schema: Annotated[
             bool,
             typer.Option(
@@ -127,4 +133,5 @@ def add_commands(app: typer.Typer) -> None:
             running=Running(batch_size, threads, device),
             report=report,
             junit=junit,
+            metrics=gitlab_metrics,
         )
