@@ -427,3 +427,25 @@ def test_tags_are_read_back(project: Project) -> None:
     project.catalog.set_tags(version, {ARCHIVED: "true"})
 
     assert project.anew().resolve("digits/1").archived
+
+
+def test_a_model_is_not_named_like_the_label_of_a_version(project: Project) -> None:
+    label = project.catalog.resolve("digits/1").label
+
+    with pytest.raises(UsageError, match="label of a version"):
+        project.catalog.register(label, project.package(1), Lineage())
+
+    # Plain MLflow asks nobody: the version keeps its label.
+    project.catalog._backend.store.ensure_model(label, tags={}, description="")
+    project.catalog._backend.store.create_version(label, "models:/digits/1", tags={}, description="")
+    assert project.catalog.resolve(label).ref == "digits/1"
+
+
+def test_missing_bytes_name_the_version_and_what_to_do(project: Project) -> None:
+    project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+    shutil.rmtree(project.folder / "mlx-artifacts")
+
+    for number, command in ((1, "mlx delete digits/1"), (2, "mlx rollback digits@production")):
+        with pytest.raises(IntegrityError, match=f"digits/{number}") as caught:
+            project.anew().fetch(project.catalog.resolve(f"digits/{number}"))
+        assert command in caught.value.hint

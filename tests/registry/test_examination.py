@@ -16,7 +16,7 @@ MADE = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
 
 
 def version(number: int, *, stage: str = "", created_ms: int = MADE, **tags: str) -> Version:
-    written = {DIGEST: f"{number:064x}", LABEL: "written"} | {
+    written = {DIGEST: f"{abs(number):064x}", LABEL: f"digits-20260301-{number:03d}"} | {
         f"mlx.{key}": text for key, text in tags.items()
     }
     written = {key: text for key, text in written.items() if text}
@@ -149,7 +149,8 @@ def test_a_holder_that_should_not_be_one_is_found(holder: Version | None, said: 
     (found,) = unsound(model(anchored(moves(("production", 1))), {"production": 1}, versions))
 
     assert (found.check, found.measured) == ("holder", said)
-    assert found.command == "mlx rollback digits@production"
+    # Nobody held it before, so a rollback would find nothing to go back to.
+    assert found.command == "mlx gate digits/2 --to production"
 
 
 def test_a_quarantined_holder_that_was_let_pass_by_hand_is_no_fault() -> None:
@@ -217,3 +218,45 @@ def test_a_finding_is_told_to_machines_whole() -> None:
         "command": "",
         "repairable": True,
     }
+
+
+def test_a_holder_goes_back_where_somebody_held_the_alias_before() -> None:
+    journal = anchored(moves(("production", 2), ("production", 1)))
+
+    (found,) = unsound(model(journal, {"production": 1}, (version(2), version(1, archived="true"))))
+
+    assert found.command == "mlx rollback digits@production"
+
+
+@pytest.mark.parametrize("digest", ["", "not a digest"])
+def test_a_digest_that_somebody_changed_is_no_version_of_plain_mlflow(digest: str) -> None:
+    odd = version(1, digest=digest, content="a" * 64)
+
+    (found,) = findings(model(versions=(version(2), odd)), "digest")
+
+    assert (found.subject, found.sound) == ("digits/1", False)
+    assert "although mlx registered it" in found.note
+
+
+@pytest.mark.parametrize(
+    ("tag", "text"),
+    [("params", "{"), ("metrics", '{"f1": "high"}'), ("size", "-1"), ("evidence.evaluation", "x")],
+)
+def test_a_tag_that_cannot_be_read_is_told(tag: str, text: str) -> None:
+    (found,) = findings(model(versions=(version(1, **{tag: text}),)), "tags")
+
+    assert (found.subject, found.sound, found.measured) == ("digits/1", True, f"mlx.{tag}: {text}")
+    assert "cannot be read" in found.note
+
+
+def test_a_label_of_another_version_is_told_and_can_be_repaired() -> None:
+    (found,) = findings(model(versions=(version(1, label="digits-20260301-009"),)), "label")
+
+    assert (found.sound, found.repair, found.expected) == (True, "label", "digits-20260301-001")
+
+
+def test_a_broken_journal_names_what_to_do_next() -> None:
+    (found,) = findings(model(read_journal("digits", [(1, "x")]), versions=()), "journal")
+
+    assert found.command.startswith("mlx list digits --all  # ")
+    assert "docs/registry.md" in found.command

@@ -107,3 +107,21 @@ def test_other_inputs_labels_and_operators_are_told(project: Project, tmp_path: 
     assert (graph["opset ai.onnx"]["before"], graph["opset ai.onnx"]["difference"]) == (18, -1)
     assert "weights" not in graph
     assert changes(result, "io")["output logs"] == (None, "FP32 [?, 3]")
+
+
+def test_what_nobody_can_tell_is_neither_the_same_nor_a_difference(project: Project) -> None:
+    def verdict(part: str) -> int:
+        return diff(project.context, "digits/1", "digits/2", only=[part], exit_code=True).exit_code
+
+    same = {"mlx.dataset": "7", "mlx.params": "{"}
+    for number in (1, 2):
+        project.catalog.set_tags(project.catalog.resolve(f"digits/{number}"), same)
+    assert (verdict("lineage"), verdict("params"), verdict("metrics")) == (0, 7, 5)
+    project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+    assert verdict("lineage") == 5
+    project.catalog._backend.store.set_tags("mlx.journal.digits", 1, {"mlx.event": "x"})
+
+    assert verdict("lineage") == 7
+    warnings = diff(project.context, "digits/1", "digits/2", only=["lineage", "params"]).warnings
+    assert any("Not compared in full: lineage" in text and "broken" in text for text in warnings)
+    assert "Not compared: params. mlx.params of digits/1, mlx.params of digits/2 cannot be read." in warnings

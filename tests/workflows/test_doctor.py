@@ -15,6 +15,7 @@ from mlx_platform.core.verdict import Verdict
 from mlx_platform.registry.anchor import ANCHOR_TAG
 from mlx_platform.registry.version import QUARANTINED
 from mlx_platform.workflows.context import Context, make_context
+from mlx_platform.workflows.delete import delete
 from mlx_platform.workflows.doctor import doctor_package, doctor_registry
 from mlx_platform.workflows.history import history
 from mlx_platform.workflows.promote import promote as promote_again
@@ -189,6 +190,7 @@ def test_a_broken_journal_is_told_in_full_and_never_repaired(moved: Project) -> 
     result = doctor_registry(fresh(moved), repair=True)
 
     found = [one["measured"] for one in result.data["findings"] if one["check"] == "journal"]
+    assert "docs/registry.md" in result.report.next_steps[0]
     assert result.exit_code == 10
     assert "event 1 cannot be read" in found
     assert "its anchor cannot be read" in found
@@ -219,7 +221,42 @@ def test_bytes_that_changed_are_found_by_size_at_once_and_by_content_when_all_ar
     model.write_bytes(b"x")
     (second / "artifacts" / "manifest.json").unlink()
 
-    assert [check for check, _ in wrong(doctor_registry(fresh(moved)))] == ["bytes", "bytes"]
+    result = doctor_registry(fresh(moved))
+    assert [check for check, _ in wrong(result)] == ["bytes", "bytes"]
+
+    assert result.report.next_steps
+
+
+def test_lost_bytes_name_the_command_that_does_something_about_them(moved: Project) -> None:
+    for manifest in (moved.folder / "mlx-artifacts").rglob("manifest.json"):
+        manifest.unlink()
+
+    findings = doctor_registry(fresh(moved)).data["findings"]
+    commands = {one["subject"]: one["command"] for one in findings if one["check"] == "bytes"}
+
+    held = moved.catalog.holders("digits")["production"]
+    assert commands[f"digits/{held}"] == "mlx rollback digits@production"
+    back = moved.catalog.journal("digits").rollback_targets("production")
+    assert all(commands[f"digits/{n}"].startswith(f"mlx archive digits/{n} ") for n in back)
+    free = {1, 2, 3} - {held, *back}
+    for number in free:
+        assert commands[f"digits/{number}"] == f"mlx delete digits/{number}"
+        delete(fresh(moved), f"digits/{number}", confirm=lambda _: True)
+
+
+def test_a_size_that_the_package_does_not_have_is_told(moved: Project) -> None:
+    moved.catalog.set_tags(moved.catalog.resolve("digits/1"), {"mlx.size": "5"})
+
+    result = doctor_registry(fresh(moved))
+
+    assert result.exit_code == 0
+    assert any("mlx.size says 5 bytes" in warning for warning in result.warnings)
+
+
+def test_a_digest_that_was_taken_away_is_no_sound_registry(moved: Project) -> None:
+    execute(moved, "DELETE FROM model_version_tags WHERE key = 'mlx.digest' AND version = 3")
+
+    assert ("digest", "digits/3") in wrong(doctor_registry(fresh(moved)))
 
 
 def test_a_source_outside_of_the_allowed_places_is_found(moved: Project) -> None:

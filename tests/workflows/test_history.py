@@ -109,6 +109,8 @@ def test_a_model_whose_aliases_never_moved_says_so(project: Project) -> None:
         ("digits", {"at": "yesterday"}, UsageError),
         ("digits", {"at": "2026-03-08T09:00:00"}, UsageError),
         ("digits", {"alias": "Production"}, UsageError),
+        ("digits@nope", {}, NotFoundError),
+        ("digits", {"alias": "nope", "at": "1h"}, NotFoundError),
         ("digits@staging", {"alias": "production"}, UsageError),
     ],
 )
@@ -117,3 +119,10 @@ def test_what_cannot_be_told_says_why(
 ) -> None:
     with pytest.raises(error):
         history(project.context, name, **options)
+
+
+def test_an_alias_that_nobody_ever_held_names_the_closest(moved: Project) -> None:
+    with pytest.raises(NotFoundError, match=r"No version of digits holds the alias 'producton'") as caught:
+        history(moved.context, "digits@producton")
+
+    assert "'production'" in caught.value.hint

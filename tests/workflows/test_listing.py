@@ -5,6 +5,7 @@ from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.report import Table
 from mlx_platform.registry.version import ARCHIVED, Lineage
 from mlx_platform.workflows.listing import list_versions
+from mlx_platform.workflows.suggestions import Suggestions
 
 
 def test_models_are_listed_with_their_aliases(project: Project) -> None:
@@ -64,8 +65,16 @@ def test_a_broken_journal_hides_no_version_unless_it_is_asked_who_holds_an_alias
     assert [version["version"] for version in result.data["versions"]] == [3, 2, 1]
     assert result.exit_code == 0
     assert any("journal of digits is broken" in warning for warning in result.warnings)
+    assert {version["state"] for version in result.data["versions"]} == {"unknown"}
+    assert [version["candidate"] for version in result.data["versions"]] == [None] * 3
     assert list_versions(project.context, alias="production").exit_code == 10
-    for asked in ({"alias": "production"}, {"where": "alias = production"}):
+    project.catalog.register("letters", project.package(1), Lineage())
+    conditions = ("alias = production", "candidate", "candidate = yes", "not alias", "rolled_back")
+    for condition in conditions:
+        everywhere = list_versions(project.context, where=condition)
+        assert everywhere.exit_code == 10
+        assert "digits" not in {version["name"] for version in everywhere.data["versions"]}
+    for asked in ({"alias": "production"}, *({"where": condition} for condition in conditions)):
         with pytest.raises(IntegrityError):
             list_versions(project.context, "digits", **asked)
 
@@ -157,6 +166,14 @@ def test_a_version_that_was_rolled_back_is_no_candidate(project: Project) -> Non
         ("rolled back from production", False),
         ("production", False),
     ]
+
+    def found(where: str) -> list[int]:
+        return [one["version"] for one in list_versions(project.context, where=where).data["versions"]]
+
+    assert found("candidate") == found("state = candidate") == found("not rolled_back and not alias") == [3]
+    assert found("state = rolled-back") == found("rolled_back = production") == [2]
+    meanings = dict(Suggestions(project.settings).numbers("digits"))
+    assert [meanings[number].split(", ")[0] for number in "321"] == [entry["state"] for entry in entries]
 
 
 def test_versions_of_the_same_bytes_are_named_together(project: Project) -> None:

@@ -6,8 +6,10 @@ from projects import Project, evidence_of
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.report import Table
 from mlx_platform.core.verdict import Verdict
-from mlx_platform.registry.version import Lineage
+from mlx_platform.registry.version import PARAMS, QUARANTINED, SIZE, Lineage
+from mlx_platform.workflows.archive import archive
 from mlx_platform.workflows.context import make_context
+from mlx_platform.workflows.resolve import resolve
 from mlx_platform.workflows.show import show
 
 
@@ -57,7 +59,14 @@ def test_a_version_is_shown_by_its_number_though_the_journal_is_broken(project: 
 
     (warning,) = result.warnings
     assert "journal of digits is broken" in warning
-    assert (result.exit_code, result.data["ref"], result.data["history"]) == (0, "digits/2", [])
+    assert (result.exit_code, result.data["ref"], result.data["history"]) == (0, "digits/2", None)
+    unknown = {key: result.data[key] for key in ("state", "aliases", "candidate", "rolled_back")}
+    assert unknown == {"state": "unknown", "aliases": None, "candidate": None, "rolled_back": None}
+    assert result.report.next_steps == ("mlx doctor registry digits",)
+    assert show(project.context, "digits/2", fields=["digest"]).exit_code == 0
+    for field in ("state", "alias", "aliases", "candidate", "rolled_back", "history"):
+        with pytest.raises(IntegrityError, match="broken"):
+            show(project.context, "digits/2", fields=[field])
     with pytest.raises(IntegrityError):
         show(project.context, "digits@production")
 
@@ -123,3 +132,36 @@ def test_single_fields_are_values_and_nothing_else(project: Project) -> None:
     with pytest.raises(UsageError) as unknown:
         show(project.context, "digits/2", fields=("digst",))
     assert "digest" in unknown.value.hint
+
+
+def test_a_version_that_was_rolled_back_says_so_everywhere(project: Project) -> None:
+    for number, kind in ((1, "promote"), (2, "promote"), (1, "rollback")):
+        project.catalog.move("digits", "production", number, kind=kind, actor="ada")  # type: ignore[arg-type]
+
+    result = show(project.context, "digits/2")
+
+    state = "rolled back from production"
+    assert result.report.summary == f"digits/2: {state}."
+    assert next(fact.value for fact in result.report.facts if fact.label == "state") == state
+    assert show(project.context, "digits/2", fields=["state", "candidate"]).report.lines == (state, "no")
+    assert project.catalog.resolve("digits/2").state == resolve(project.context, "digits/2").data["state"]
+    assert archive(project.context, "digits/2").data["before"] == state
+
+
+def test_a_yes_or_no_field_is_yes_or_no(project: Project) -> None:
+    fields = ["quarantined", "archived", "tags.mlx.quarantined"]
+    project.catalog.set_tags(project.catalog.resolve("digits/1"), {QUARANTINED: "wrong answers"})
+
+    assert show(project.context, "digits/1", fields=fields).report.lines == ("yes", "no", "wrong answers")
+
+
+def test_damaged_tags_are_told_and_not_taken_for_none(project: Project) -> None:
+    project.catalog.set_tags(project.catalog.resolve("digits/1"), {PARAMS: "{", SIZE: "-5"})
+
+    result = show(project.context, "digits/1")
+
+    assert (result.data["params"], result.data["size"]) == (None, None)
+    assert [PARAMS in text or SIZE in text for text in result.warnings] == [True, True]
+    for field in ("params", "params.lr", "size"):
+        with pytest.raises(IntegrityError, match="cannot be read"):
+            show(project.context, "digits/1", fields=[field])

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,8 @@ from mlx_platform.registry.reader import Reader
 from mlx_platform.registry.ref import is_name
 from mlx_platform.registry.sqlite_read import SqliteReader
 from mlx_platform.registry.sqlite_write import sqlite_writer
-from mlx_platform.registry.version import Version, version_of
+from mlx_platform.registry.standing import UNASKED, Standing
+from mlx_platform.registry.version import Version
 from mlx_platform.registry.writer import Writer
 
 if TYPE_CHECKING:
@@ -127,11 +128,11 @@ class Backend:
         with file_lock(lock, timeout=_REGISTER_SECONDS, purpose="registering"):
             yield
 
-    def load(self, name: str, number: int, holders: Mapping[str, int]) -> Version | None:
+    def load(self, name: str, number: int, standing: Standing = UNASKED) -> Version | None:
         """One version; None when there is none of this number, or when it is no number of a version."""
         if number < 1:
             return None
-        found = (version_of(row, holders) for row in self.reader.rows(name, numbers=(number,)))
+        found = (standing.version(row) for row in self.reader.rows(name, numbers=(number,)))
         return next((version for version in found if version), None)
 
     def no_model(self, name: str) -> NotFoundError:

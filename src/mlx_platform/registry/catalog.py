@@ -22,7 +22,8 @@ from mlx_platform.registry.journal import Event, Journal, Kind
 from mlx_platform.registry.ledger import ANYTHING, Expected, Ledger
 from mlx_platform.registry.lookup import Lookup
 from mlx_platform.registry.publication import publish
-from mlx_platform.registry.ref import JOURNAL_PREFIX, Ref, check_alias, check_name, is_name
+from mlx_platform.registry.ref import JOURNAL_PREFIX, Ref, check_alias, check_name, check_new_name, is_name
+from mlx_platform.registry.remedies import without_bytes
 from mlx_platform.registry.removal import Removal
 from mlx_platform.registry.version import (
     CONTENT,
@@ -37,7 +38,6 @@ from mlx_platform.registry.version import (
     check_lineage,
     evidence_of,
     model_id_of,
-    version_of,
 )
 
 if TYPE_CHECKING:
@@ -90,14 +90,11 @@ class Catalog:
         """
         reader, found = self._backend.reader, []
         for name in filter(is_name, reader.names()):
-            holders, problem = {}, ""
-            try:
-                holders = self._ledger.holders(name)
-            except IntegrityError as error:
-                problem = error.message
-            newest = next((version_of(row, holders) for row in reader.rows(name, limit=1)), None)
+            standing = self._ledger.standing_if_known(name)
+            newest = next((standing.version(row) for row in reader.rows(name, limit=1)), None)
             if newest:
-                found.append(ModelSummary(name, reader.count(name), newest, holders, problem))
+                held = standing.holders
+                found.append(ModelSummary(name, reader.count(name), newest, held, standing.doubt))
         return tuple(found)
 
     def left_out(self) -> tuple[str, ...]:
@@ -114,12 +111,12 @@ class Catalog:
             NotFoundError: there is no such model.
         """
         check_name(name)
-        holders = self._ledger.holders(name)
-        numbers = None if alias is None else [holders.get(check_alias(alias), 0)]
+        standing = self._ledger.standing(name)
+        numbers = None if alias is None else [standing.holders.get(check_alias(alias), 0)]
         rows = self._backend.reader.rows(name, numbers=numbers, limit=limit)
         if not rows and not self._backend.reader.count(name):
             raise self._backend.no_model(name)
-        found = (version_of(row, holders) for row in rows)
+        found = (standing.version(row) for row in rows)
         return tuple(version for version in found if version)
 
     def select(self, name: str | None, asked: "Asked") -> "Selection":
@@ -215,7 +212,12 @@ class Catalog:
         if not version.sealed:
             return self._foreign.package(version)
         cached = self._cache.find(version.digest)
-        return cached or self._cache.put(version.digest, self._backend.opener(version))
+        if cached:
+            return cached
+        try:
+            return self._cache.put(version.digest, self._backend.opener(version))
+        except IntegrityError as error:
+            raise without_bytes(version, error) from error
 
     def take(self, uri: str, folder: Path) -> Path:
         """Copy the ONNX model of a run, at `runs:/RUN/PATH` or `models:/m-...`, into a folder that exists.
@@ -263,6 +265,8 @@ class Catalog:
         check_name(name)
         check_lineage(lineage)
         self.create()
+        if not self._backend.reader.count(name):
+            check_new_name(name)
         self.journal(name)  # a broken one is said before anything is written
         with self._backend.alone():
             known = self._same_content(name, package.content_digest)

@@ -17,7 +17,7 @@ from mlx_platform.registry.ledger import Ledger
 from mlx_platform.registry.leftovers import unfinished
 from mlx_platform.registry.ref import JOURNAL_PREFIX, is_name
 from mlx_platform.registry.sqlite_read import SqliteReader
-from mlx_platform.registry.version import LABEL, Version, version_of
+from mlx_platform.registry.version import LABEL, SIZE, Version, version_of
 
 
 class Doctor:
@@ -119,7 +119,7 @@ class Doctor:
                 note=error.hint,
             )
         try:
-            _read_package(opener, version.digest, deep=deep, files=deep or self._backend.local)
+            size = _read_package(opener, version.digest, deep=deep, files=deep or self._backend.local)
         except IntegrityError as error:
             return Finding(
                 "bytes",
@@ -127,9 +127,18 @@ class Doctor:
                 sound=False,
                 measured=printable(error.message, 300),
                 expected=f"digest {version.digest}",
-                note=f"{version.ref} cannot be served from here; restore its bytes, or register it again.",
+                note=f"{version.ref} cannot be served from the registry; restore its bytes from a backup.",
             )
-        return None
+        if version.size in {0, size}:  # one that cannot be read is told with the other tags
+            return None
+        return Finding(
+            "tags",
+            version.ref,
+            sound=True,
+            measured=f"{SIZE}: {version.size}",
+            expected=str(size),
+            note=f"{version.ref}: the tag {SIZE} says {version.size:,} bytes; the package has {size:,}.",
+        )
 
     def adopt(
         self, name: str, alias: str, *, actor: str, reason: str, evidence: Mapping[str, Any]
@@ -146,7 +155,7 @@ class Doctor:
             return None
         to = None
         if difference.mlflow is not None:
-            to = self._backend.load(name, difference.mlflow, {})
+            to = self._backend.load(name, difference.mlflow)
             if to is None:
                 raise NotFoundError(
                     f"MLflow says that {name}@{alias} is {difference.mlflow}, which is not there.",
@@ -207,17 +216,20 @@ class Doctor:
         )
 
 
-def _read_package(opener: Opener, digest: str, *, deep: bool, files: bool) -> None:
+def _read_package(opener: Opener, digest: str, *, deep: bool, files: bool) -> int:
+    """Look at the files of a package; returns the bytes that its manifest says they have together."""
     from mlx_platform.inference.package import MANIFEST, MANIFEST_CAP, parse_manifest
 
     with os.fdopen(opener(MANIFEST), "rb") as file:
         content = file.read(MANIFEST_CAP + 1)
     if hashlib.sha256(content).hexdigest() != digest:
         raise IntegrityError(f"{MANIFEST} has the digest {hashlib.sha256(content).hexdigest()}.")
-    for entry in parse_manifest(content).files if files else ():
+    entries = parse_manifest(content).files
+    for entry in entries if files else ():
         with os.fdopen(opener(entry.path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size != entry.size:
                 raise IntegrityError(f"{entry.path} has {size:,} bytes instead of {entry.size:,}.")
             if deep and hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
                 raise IntegrityError(f"{entry.path} was changed: its digest is not the registered one.")
+    return sum(entry.size for entry in entries)

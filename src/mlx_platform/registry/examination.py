@@ -3,15 +3,18 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import repeat
 from typing import Any, Literal
 
 from mlx_platform.core.clock import both_zones
 from mlx_platform.core.text import listed, plural, printable
 from mlx_platform.core.verdict import Check, Verdict
+from mlx_platform.registry.damage import Damage, damage_of
 from mlx_platform.registry.difference import compare
 from mlx_platform.registry.journal import Journal
 from mlx_platform.registry.ref import is_alias
-from mlx_platform.registry.version import LABEL, UNKNOWN_TIME, Version
+from mlx_platform.registry.remedies import holder_remedy, journal_remedy
+from mlx_platform.registry.version import DIGEST, LABEL, UNKNOWN_TIME, Version
 
 Repair = Literal["", "alias", "anchor", "label", "registration", "folder"]
 _MOST_PROBLEMS = 20
@@ -82,7 +85,7 @@ class Examined:
     @property
     def ours(self) -> bool:
         """Whether mlx ever wrote about the model; one of plain MLflow is nobody's concern but its owner's."""
-        return bool(self.journal.end) or any(version.sealed for version in self.versions)
+        return bool(self.journal.end) or any(one.sealed or one.stripped for one in self.versions)
 
 
 def examine_model(model: Examined, now: datetime) -> Iterator[Finding]:
@@ -105,6 +108,7 @@ def _journal(model: Examined, now: datetime) -> Iterator[Finding]:
             measured=printable(problem, 200),
             expected="unbroken",
             note="Somebody changed the journal or its anchor in MLflow. Restore it from a backup.",
+            command=journal_remedy(name),
         )
     if journal.problems:
         return
@@ -207,7 +211,7 @@ def _holders(model: Examined) -> Iterator[Finding]:
                 measured=problem,
                 expected=expected,
                 note=note,
-                command=f"mlx rollback {model.name}@{alias}",
+                command=holder_remedy(model, alias),
             )
 
 
@@ -225,7 +229,9 @@ def _versions(model: Examined) -> Iterator[Finding]:
             yield Finding(
                 "version", version.ref, sound=False, measured=what, expected="what a registry writes"
             )
-    plain = [version for version in model.versions if not version.sealed]
+    for version in model.versions:
+        yield from map(_damaged, repeat(version), damage_of(version))
+    plain = [version for version in model.versions if not version.sealed and not version.stripped]
     if plain:
         refs = listed([version.ref for version in plain], 5)
         yield Finding(
@@ -263,6 +269,20 @@ def _versions(model: Examined) -> Iterator[Finding]:
             command=f"mlx doctor registry {name} --repair",
             repair="label",
         )
+
+
+def _damaged(version: Version, damage: Damage) -> Finding:
+    digest, label = damage.tag == DIGEST, damage.tag == LABEL
+    return Finding(
+        "digest" if digest else "label" if label else "tags",
+        version.ref,
+        sound=not digest,
+        measured=f"{damage.tag}: {damage.text}" if not label else damage.text,
+        expected=version.label if label else "as mlx wrote it",
+        note=damage.sentence,
+        command=f"mlx doctor registry {version.name} --repair" if label else "",
+        repair="label" if label else "",
+    )
 
 
 def journal_text(journal: Journal) -> str:

@@ -41,6 +41,7 @@ Value = float | str | bool | datetime | tuple[str, ...]
 EVIDENCE_KINDS = ("evaluation", "quantization", "consistency", "drift", "shadow")
 """Kinds whose numbers need no `evidence.` in front: `evaluation.accuracy`."""
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+OF_ALIASES = {"alias", "aliases", "rolled_back", "state", "candidate"}
 _KEYED: Mapping[str, Kind] = {"metrics": "number", "params": "any", "tags": "any"}
 _MOST_SUGGESTED_FROM = 200  # versions whose names are looked through for a misspelt one
 
@@ -77,7 +78,13 @@ class Known:
                 return self._found(root, key)
             case root:
                 value = _PLAIN[root].read(version)
-                return None if value == "" else value
+                return None if value == "" or self.doubtful(field) else value
+
+    def doubtful(self, field: Field) -> bool:
+        """Whether nobody can tell: who holds the aliases, or what stood in a tag that cannot be read."""
+        if of_aliases(field):
+            return bool(self.version.doubt)
+        return field.root in {"params", "metrics", "size"} and f"mlx.{field.root}" in self.version.unreadable
 
     def keys(self, root: str) -> tuple[str, ...]:
         """Every key that the version has below a root, as it would be written."""
@@ -133,6 +140,11 @@ def parse_field(text: str) -> Field:
     raise UsageError(
         f"There is no field {printable(text, 100)!r}.", hint=did_you_mean(text, [*_PLAIN, *_examples(key)])
     )
+
+
+def of_aliases(field: Field) -> bool:
+    """Whether a field depends on who holds an alias, or held one."""
+    return field.root in OF_ALIASES
 
 
 def tags_of(field: Field) -> tuple[str, ...]:
@@ -225,14 +237,6 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-def _marks(version: Version) -> tuple[str, ...]:
-    marks = [*version.aliases]
-    marks += ["quarantined"] if version.quarantined else []
-    marks += ["archived"] if version.archived else []
-    marks += [] if version.sealed else ["not sealed"]
-    return tuple(marks) or ("candidate", "staging candidate")
-
-
 @frozen
 class _Plain:
     """A field without a key: how it compares, how it is read, and the tags that reading it needs."""
@@ -251,7 +255,12 @@ _PLAIN: Mapping[str, _Plain] = {
     "created": _Plain("time", lambda version: version.created),
     "alias": _Plain("set", lambda version: version.aliases),
     "aliases": _Plain("set", lambda version: version.aliases),
-    "state": _Plain("set", _marks, (ARCHIVED, DIGEST, QUARANTINED)),
+    "rolled_back": _Plain("set", lambda version: version.rolled_back),
+    "state": _Plain(
+        "set",
+        lambda version: version.marks or ("candidate", "staging candidate"),
+        (ARCHIVED, DIGEST, QUARANTINED),
+    ),
     "candidate": _Plain("flag", lambda version: version.candidate, (ARCHIVED, DIGEST, QUARANTINED)),
     "archived": _Plain("flag", lambda version: version.archived, (ARCHIVED,)),
     "quarantined": _Plain("flag", lambda version: bool(version.quarantined), (QUARANTINED,)),
@@ -267,3 +276,5 @@ _PLAIN: Mapping[str, _Plain] = {
     "description": _Plain("text", lambda version: version.description),
     "run_id": _Plain("text", lambda version: version.run_id),
 }
+FLAGS = frozenset(name for name, field in _PLAIN.items() if field.kind == "flag")
+"""Fields that are yes or no; of `quarantined` the document of a version has the reason instead."""

@@ -16,6 +16,7 @@ from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.difference import Difference, compare
 from mlx_platform.registry.journal import Event, Journal, Kind, next_event, read_journal
 from mlx_platform.registry.ref import JOURNAL_PREFIX, is_alias
+from mlx_platform.registry.standing import Standing, rolled_back
 from mlx_platform.registry.version import Version
 
 EVENT_TAG = "mlx.event"
@@ -74,6 +75,22 @@ class Ledger:
             else:
                 found[alias] = number
         return dict(sorted(found.items()))
+
+    def standing(self, name: str, journal: Journal | None = None) -> Standing:
+        """How the versions of a model stand with its aliases.
+
+        Raises:
+            IntegrityError: the journal is broken, so nobody can tell.
+        """
+        journal = journal or self.journal(name)
+        return Standing(self.holders(name, journal), rolled_back(journal))
+
+    def standing_if_known(self, name: str) -> Standing:
+        """The same, in doubt where the journal is broken: what needs no alias must stay usable."""
+        try:
+            return self.standing(name)
+        except IntegrityError as error:
+            return Standing(doubt=error.message)
 
     def differences(self, name: str, journal: Journal | None = None) -> tuple[Difference, ...]:
         """Where MLflow's aliases are not what the journal says; read anew unless it is at hand."""

@@ -1,12 +1,13 @@
 """From a reference to the version that it means."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.text import plural, printable
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.ledger import Ledger
 from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, PathRef, Ref, parse_ref
+from mlx_platform.registry.standing import UNASKED, Standing
 from mlx_platform.registry.tombstone import Tombstone, tombstones
 from mlx_platform.registry.version import Version
 
@@ -40,7 +41,7 @@ class Lookup:
         Raises:
             NotFoundError: no such model or version.
         """
-        return self._get(name, number, self._holders(name))
+        return self._get(name, number, self._ledger.standing_if_known(name))
 
     def alone(self, name: str, number: int) -> Version:
         """The same without its aliases, which cost further reads.
@@ -48,17 +49,10 @@ class Lookup:
         Raises:
             NotFoundError: no such model or version.
         """
-        return self._get(name, number, {})
+        return self._get(name, number, UNASKED)
 
-    def _holders(self, name: str) -> Mapping[str, int]:
-        try:
-            return self._ledger.holders(name)
-        except IntegrityError:
-            # A version that is named by its number must stay usable when its aliases cannot be believed.
-            return {}
-
-    def _get(self, name: str, number: int, holders: Mapping[str, int]) -> Version:
-        version = self._backend.load(name, number, holders)
+    def _get(self, name: str, number: int, standing: Standing) -> Version:
+        version = self._backend.load(name, number, standing)
         if version:
             return version
         gone = tombstones(self._backend.reader.model_tags(name)).get(number)
@@ -81,14 +75,14 @@ class Lookup:
 
     def _resolve_alias(self, ref: AliasRef) -> Version:
         journal = self._ledger.journal(ref.name)
-        holders = self._ledger.holders(ref.name, journal)
-        number = holders.get(ref.alias)
+        standing = self._ledger.standing(ref.name, journal)
+        number = standing.holders.get(ref.alias)
         if ref.back:
             before = journal.previous_holders(ref.alias)
             number = before[ref.back - 1] if ref.back <= len(before) else None
         if number is None:
-            raise self._nobody(ref, holders)
-        version = self._get(ref.name, number, holders)
+            raise self._nobody(ref, standing.holders)
+        version = self._get(ref.name, number, standing)
         moves = [event for event in journal.moves(ref.alias) if event.to_version == number]
         if moves and moves[-1].digest != version.digest:
             raise IntegrityError(
@@ -99,7 +93,7 @@ class Lookup:
             )
         return version
 
-    def _nobody(self, ref: AliasRef, holders: Mapping[str, int]) -> NotFoundError:
+    def _nobody(self, ref: AliasRef, holders: Iterable[str]) -> NotFoundError:
         if not self._backend.reader.count(ref.name):
             return self._backend.no_model(ref.name)
         if ref.back:
@@ -114,15 +108,15 @@ class Lookup:
         )
 
     def _resolve_label(self, ref: LabelRef) -> Version:
+        version = self._backend.load(ref.name, ref.number, self._ledger.standing_if_known(ref.name))
+        if version and version.label == ref.text:
+            return version  # also where plain MLflow gave a model the same name: one names no version
         if self._backend.reader.count(ref.text):
             raise self._bare_name(ref.text)
-        version = self._backend.load(ref.name, ref.number, self._holders(ref.name))
         gone = None if version else tombstones(self._backend.reader.model_tags(ref.name)).get(ref.number)
         if gone and gone.label == ref.text:
             raise _deleted(ref.name, gone)
-        if version is None or version.label != ref.text:
-            raise NotFoundError(f"There is no version with the label {ref.text!r}.", hint="See: mlx list")
-        return version
+        raise NotFoundError(f"There is no version with the label {ref.text!r}.", hint="See: mlx list")
 
 
 def _deleted(name: str, gone: Tombstone) -> NotFoundError:

@@ -94,6 +94,20 @@ def check_name(name: str) -> str:
     return name
 
 
+def check_new_name(name: str) -> str:
+    """Return the name when a model that is not there yet may have it: no label, which names one version.
+
+    Raises:
+        UsageError: it looks like the label of a version.
+    """
+    if label := _LABEL_PATTERN.fullmatch(check_name(name)):
+        raise UsageError(
+            f"{printable(name, 200)!r} looks like the label of a version, not like a model's name.",
+            hint=f"Another version of {label[1]} is registered with: mlx register {label[1]} SOURCE",
+        )
+    return name
+
+
 def check_alias(alias: str) -> str:
     """Return the alias when a version may hold it.
 

@@ -82,7 +82,7 @@ class Removal:
         journal = self._ledger.journal(name)
 
         def sound(number: int) -> bool:
-            found = self._backend.load(name, number, {})
+            found = self._backend.load(name, number)
             return bool(found and not found.archived and not found.quarantined)
 
         return uses_of(
@@ -101,7 +101,7 @@ class Removal:
             ConflictError: says who needs it.
             NotFoundError: it is no longer there.
         """
-        if self._backend.load(version.name, version.number, {}) is None:
+        if self._backend.load(version.name, version.number) is None:
             raise NotFoundError(f"{version.ref} is no longer there.")
         uses = self.uses(version)
         if uses:
@@ -222,7 +222,7 @@ class Removal:
         name, number = event.model, event.to_version
         if number is None or self._stays(name, number):
             return
-        before = self._backend.load(name, event.from_version, {}) if event.from_version else None
+        before = self._backend.load(name, event.from_version) if event.from_version else None
         self._ledger.move(
             name,
             event.alias,
@@ -242,7 +242,7 @@ class Removal:
     def _stays(self, name: str, number: int) -> bool:
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
-            version = self._backend.load(name, number, {})
+            version = self._backend.load(name, number)
             if version is None:
                 return False
             if not version.tags.get(DELETING):

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 
-from mlx_platform.core.errors import IntegrityError
 from mlx_platform.core.values import frozen
 from mlx_platform.registry.backend import Backend
-from mlx_platform.registry.fields import Field, Known, sort_versions, suggestion, tags_of
+from mlx_platform.registry.fields import Field, Known, of_aliases, sort_versions, suggestion, tags_of
 from mlx_platform.registry.ledger import Ledger
-from mlx_platform.registry.version import ARCHIVED, DIGEST, PROMPT, QUARANTINED, Version, version_of
+from mlx_platform.registry.standing import Standing
+from mlx_platform.registry.version import ARCHIVED, DIGEST, PROMPT, QUARANTINED, Version
 from mlx_platform.registry.where import Where
 
 _ALWAYS = (ARCHIVED, DIGEST, PROMPT, QUARANTINED)
-_HOLDERS = {"alias", "aliases", "state"}
 _SLACK = 20  # archived versions that are expected among the newest
 _WHOLE = 1000  # from here on one sweep over all tags is faster than asking for versions by their numbers
 
@@ -45,7 +44,7 @@ class Asked:
     @property
     def aliases(self) -> bool:
         """Whether the answer depends on who holds an alias."""
-        return self.alias is not None or any(field.text in _HOLDERS for field in self.fields)
+        return self.alias is not None or any(of_aliases(field) for field in self.fields)
 
 
 @frozen
@@ -67,15 +66,17 @@ def select(backend: Backend, ledger: Ledger, names: Sequence[str], asked: Asked)
     Raises:
         IntegrityError: one model was named whose journal is broken, and it is asked who holds an alias.
     """
-    holders, broken = _holders(ledger, names, strict=asked.aliases and len(names) == 1)
+    standings, broken = _standings(ledger, names, strict=asked.aliases and len(names) == 1)
     plain = not asked.fields and asked.since is None and asked.alias is None
     if len(names) == 1 and plain and asked.limit is not None:
-        return Selection(_newest(backend, names[0], holders[names[0]], asked, asked.limit), None, broken)
+        return Selection(_newest(backend, names[0], standings[names[0]], asked, asked.limit), None, broken)
     keys = sorted({*_ALWAYS, *(key for field in asked.fields for key in tags_of(field))})
     found = [
         version
         for name in names
-        for version in _versions(backend, name, holders[name], numbers=_held(holders[name], asked), keys=keys)
+        for version in _versions(
+            backend, name, standings[name], numbers=_held(standings[name], asked), keys=keys
+        )
         if _wanted(version, asked)
     ]
     chosen = [version for version in found if asked.where is None or asked.where.matches(Known(version))]
@@ -83,30 +84,22 @@ def select(backend: Backend, ledger: Ledger, names: Sequence[str], asked: Asked)
         chosen = sort_versions(chosen, asked.sort[0], descending=asked.sort[1])
     elif len(names) > 1:
         chosen.sort(key=lambda version: version.created, reverse=True)
-    warnings = (*broken, *_unheard(backend, names, holders, found, asked))
-    whole = _whole(backend, holders, chosen[: asked.limit])
+    warnings = (*broken, *_unheard(backend, names, standings, found, asked))
+    whole = _whole(backend, standings, chosen[: asked.limit])
     return Selection(whole, len(chosen), warnings, incomplete=bool(broken) and asked.aliases)
 
 
-def _holders(
+def _standings(
     ledger: Ledger, names: Sequence[str], *, strict: bool
-) -> tuple[dict[str, Mapping[str, int]], tuple[str, ...]]:
-    holders: dict[str, Mapping[str, int]] = {}
-    broken = []
-    for name in names:
-        try:
-            holders[name] = ledger.holders(name)
-        except IntegrityError as error:
-            if strict:
-                raise
-            holders[name] = {}
-            broken.append(f"{error.message} Who holds its aliases is not known.")
-    return holders, tuple(broken)
+) -> tuple[dict[str, Standing], tuple[str, ...]]:
+    standings = {name: ledger.standing(name) if strict else ledger.standing_if_known(name) for name in names}
+    doubts = (standing.doubt for standing in standings.values() if standing.doubt)
+    return standings, tuple(f"{doubt} Who holds its aliases is not known." for doubt in doubts)
 
 
-def _held(holders: Mapping[str, int], asked: Asked) -> list[int] | None:
+def _held(standing: Standing, asked: Asked) -> list[int] | None:
     """The numbers that can be wanted where it is asked who holds an alias."""
-    return None if asked.alias is None else [holders.get(asked.alias, 0)]
+    return None if asked.alias is None else [standing.holders.get(asked.alias, 0)]
 
 
 def _wanted(version: Version, asked: Asked) -> bool:
@@ -115,14 +108,12 @@ def _wanted(version: Version, asked: Asked) -> bool:
     return asked.since is None or version.created >= asked.since
 
 
-def _newest(
-    backend: Backend, name: str, holders: Mapping[str, int], asked: Asked, limit: int
-) -> tuple[Version, ...]:
+def _newest(backend: Backend, name: str, standing: Standing, asked: Asked, limit: int) -> tuple[Version, ...]:
     """The newest versions, from as few rows as are needed however many there are."""
     window = limit + (0 if asked.archived else _SLACK)
     while True:
         rows = backend.reader.rows(name, limit=window)
-        versions = (version_of(row, holders) for row in rows)
+        versions = (standing.version(row) for row in rows)
         found = [version for version in versions if version and _wanted(version, asked)]
         if len(found) >= limit or len(rows) < window:
             return tuple(found[:limit])
@@ -132,20 +123,20 @@ def _newest(
 def _versions(
     backend: Backend,
     name: str,
-    holders: Mapping[str, int],
+    standing: Standing,
     *,
     numbers: Sequence[int] | None = None,
     keys: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> Iterator[Version]:
     for row in backend.reader.rows(name, numbers=numbers, keys=keys, limit=limit):
-        version = version_of(row, holders)
+        version = standing.version(row)
         if version:
             yield version
 
 
 def _whole(
-    backend: Backend, holders: Mapping[str, Mapping[str, int]], chosen: Sequence[Version]
+    backend: Backend, standings: Mapping[str, Standing], chosen: Sequence[Version]
 ) -> tuple[Version, ...]:
     """The chosen versions with everything that is known of them, in their order."""
     numbers: dict[str, list[int]] = {}
@@ -155,7 +146,7 @@ def _whole(
         (name, version.number): version
         for name, wanted in numbers.items()
         for version in _versions(
-            backend, name, holders[name], numbers=None if len(wanted) >= _WHOLE else wanted
+            backend, name, standings[name], numbers=None if len(wanted) >= _WHOLE else wanted
         )
     }
     # One that was deleted in between is no longer there.
@@ -166,13 +157,13 @@ def _whole(
 def _unheard(
     backend: Backend,
     names: Sequence[str],
-    holders: Mapping[str, Mapping[str, int]],
+    standings: Mapping[str, Standing],
     versions: Sequence[Version],
     asked: Asked,
 ) -> Iterator[str]:
     """A warning for each field that none of the versions has: most likely it is misspelt."""
     for field in dict.fromkeys(asked.fields):
         if versions and "." in field.text and all(Known(one).value(field) is None for one in versions):
-            some = (_versions(backend, name, holders[name], limit=50) for name in names)
+            some = (_versions(backend, name, standings[name], limit=50) for name in names)
             hint = suggestion(field, chain.from_iterable(some))
             yield f"No version has {field.text}.{' ' if hint else ''}{hint}"

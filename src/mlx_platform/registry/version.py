@@ -49,6 +49,10 @@ PROMPT = "mlflow.prompt.is_prompt"
 
 UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
+ROLLED_BACK = "rolled-back"
+NOT_SEALED = "not sealed"
+UNKNOWN = "unknown"
+_SIZE = re.compile(r"[1-9][0-9]{0,17}")
 _KEY_PATTERN = re.compile(r"[A-Za-z0-9_./ -]{1,250}")
 _PARAM_CAP = 6000
 _TAG_CAP = 100_000
@@ -129,6 +133,12 @@ class Version:
     quarantined: str
     stage: str = ""
     """The stage that MLflow's own registry gave it, empty for none."""
+    rolled_back: tuple[str, ...] = ()
+    """The aliases that were rolled back from it and that it did not get back since."""
+    doubt: str = ""
+    """Why nobody can tell which aliases it holds and lost; empty where somebody can."""
+    unreadable: tuple[str, ...] = ()
+    """Tags that should hold its parameters, metrics or size, and do not."""
 
     @property
     def ref(self) -> str:
@@ -140,22 +150,35 @@ class Version:
         return bool(self.digest)
 
     @property
+    def stripped(self) -> bool:
+        """Whether mlx registered it, and somebody changed its digest or took it away since."""
+        return not self.digest and bool({DIGEST, CONTENT, SIZE} & self.tags.keys())
+
+    @property
     def candidate(self) -> bool:
-        """Whether it waits to be promoted: sealed, without an alias, neither archived nor quarantined."""
-        return self.sealed and not self.aliases and not self.archived and not self.quarantined
+        """Whether it waits to be promoted: sealed, and nothing else can be said of where it stands."""
+        return not self.marks
 
     @property
     def state(self) -> str:
         """One phrase for people: `production, staging`, `staging candidate`, `quarantined`, `archived`."""
-        marks = [*self.aliases]
-        if self.quarantined:
-            marks.append("quarantined")
-        if self.archived:
-            marks.append("archived")
-        if not self.sealed:
-            marks += [f"MLflow stage {self.stage}"] if self.stage else []
-            marks.append("not sealed")
-        return ", ".join(marks) or "staging candidate"
+        lost, stage = f"rolled back from {', '.join(self.rolled_back)}", f"MLflow stage {self.stage}"
+        words = [lost if mark == ROLLED_BACK else mark for mark in self.marks]
+        if not self.sealed and self.stage:
+            words.insert(words.index(NOT_SEALED), stage)
+        return ", ".join(words) or "staging candidate"
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Everything that keeps it from being a candidate: its aliases first, then what befell it."""
+        befell = {
+            UNKNOWN: self.doubt,
+            ROLLED_BACK: self.rolled_back,
+            "quarantined": self.quarantined,
+            "archived": self.archived,
+            NOT_SEALED: not self.sealed,
+        }
+        return (*self.aliases, *(mark for mark, found in befell.items() if found))
 
     @property
     def dataset_version(self) -> str:
@@ -170,34 +193,39 @@ class Version:
         return bool(self.tags.get(QUANTIZED))
 
     def document(self) -> dict[str, Any]:
-        """Everything about the version, JSON-ready."""
+        """Everything about the version, JSON-ready; what nobody can tell is null."""
+        known = not self.doubt
         return {
             "ref": self.ref,
             "name": self.name,
             "version": self.number,
             "label": self.label,
             "state": self.state,
-            "aliases": list(self.aliases),
-            "candidate": self.candidate,
+            "aliases": list(self.aliases) if known else None,
+            "candidate": self.candidate if known else None,
+            "rolled_back": list(self.rolled_back) if known else None,
             "sealed": self.sealed,
             "stage": self.stage,
             "archived": self.archived,
             "quarantined": self.quarantined,
             "digest": self.digest,
             "content_digest": self.content_digest,
-            "size": self.size,
+            "size": self._readable(SIZE, self.size),
             "created_at": rfc3339(self.created),
             "parent": self.parent,
             "quantized": self.quantized,
             "dataset_version": self.dataset_version,
             "dataset_fingerprint": self.tags.get(DATASET_FINGERPRINT, ""),
             "git_commit": self.git_commit,
-            "params": dict(self.params),
-            "metrics": dict(self.metrics),
+            "params": self._readable(PARAMS, dict(self.params)),
+            "metrics": self._readable(METRICS, dict(self.metrics)),
             "description": self.description,
             "run_id": self.run_id,
             "source": self.source,
         }
+
+    def _readable(self, tag: str, value: Any) -> Any:
+        return None if tag in self.unreadable else value
 
 
 @frozen
@@ -278,7 +306,9 @@ def label_of(name: str, number: int, created: datetime) -> str:
     return f"{name}-{created.astimezone(UTC):%Y%m%d}-{number:03d}"
 
 
-def version_of(row: Row, aliases: Mapping[str, int]) -> Version | None:
+def version_of(
+    row: Row, aliases: Mapping[str, int], rolled_back: tuple[str, ...] = (), doubt: str = ""
+) -> Version | None:
     """Turn a row into a version; None for what is none (names that no model of ours has, prompts).
 
     A number or a time that no registry writes hides nothing: such a version is there, dated 1970.
@@ -288,6 +318,13 @@ def version_of(row: Row, aliases: Mapping[str, int]) -> Version | None:
     created = created_at(row) or UNKNOWN_TIME
     held = tuple(sorted(alias for alias, number in aliases.items() if number == row.number))
     size = row.tags.get(SIZE, "")
+    params, metrics = _table(row.tags.get(PARAMS, "")), _table(row.tags.get(METRICS, ""))
+    numbers = _numbers(metrics or {})
+    unreadable = {
+        PARAMS: params is None,
+        METRICS: metrics is None or len(numbers) < len(metrics),
+        SIZE: SIZE in row.tags and not _SIZE.fullmatch(size),
+    }
     return Version(
         name=row.name,
         number=row.number,
@@ -297,16 +334,19 @@ def version_of(row: Row, aliases: Mapping[str, int]) -> Version | None:
         created=created,
         aliases=tuple(alias for alias in held if is_alias(alias)),
         tags=dict(row.tags),
-        params={key: str(value) for key, value in _table(row.tags.get(PARAMS, "")).items()},
-        metrics=_numbers(_table(row.tags.get(METRICS, ""))),
+        params={key: str(value) for key, value in (params or {}).items()},
+        metrics=numbers,
         source=row.source,
         run_id=row.run_id,
-        size=int(size) if re.fullmatch(r"[0-9]{1,18}", size) else 0,
+        size=int(size) if _SIZE.fullmatch(size) else 0,
         parent=row.tags.get(PARENT, ""),
         description=row.description,
         archived=row.tags.get(ARCHIVED, "").lower() == "true",
         quarantined=row.tags.get(QUARANTINED, ""),
         stage=row.stage if row.stage in _STAGES else "",
+        rolled_back=rolled_back,
+        doubt=doubt,
+        unreadable=tuple(tag for tag, damaged in unreadable.items() if damaged),
     )
 
 
@@ -324,7 +364,7 @@ def evidence_of(version: Version) -> dict[str, EvidenceSummary]:
     for key, text in version.tags.items():
         if not key.startswith(EVIDENCE_PREFIX):
             continue
-        kind, content = key.removeprefix(EVIDENCE_PREFIX), _table(text)
+        kind, content = key.removeprefix(EVIDENCE_PREFIX), _table(text) or {}
         summary = EvidenceSummary(
             kind=kind,
             id=str(content.get("id", "")),
@@ -372,9 +412,10 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _table(text: str) -> dict[str, Any]:
+def _table(text: str) -> dict[str, Any] | None:
+    """What a tag holds; None when it cannot be read."""
     try:
         value = json.loads(text) if text else {}
     except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+        return None
+    return value if isinstance(value, dict) else None

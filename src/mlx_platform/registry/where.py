@@ -109,6 +109,8 @@ class _Present:
     field: Field
 
     def holds(self, known: Known) -> bool | None:
+        if known.doubtful(self.field):
+            return None
         value = known.value(self.field)
         return value is not None and value is not False and value != ()
 

@@ -1,9 +1,7 @@
 """How versions and moves read on a page: the same words in every command."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import datetime
-from types import MappingProxyType
-from typing import Any
 
 from mlx_platform.core.clock import both_zones, rfc3339
 from mlx_platform.core.report import Fact, Table
@@ -41,42 +39,19 @@ def commit_text(commit: str) -> str:
     return f"{bare} (with changes that were not committed)" if bare != commit else commit
 
 
-def state_text(version: Version, rolled_back: Collection[str] = ()) -> str:
-    """A version's state, with the aliases that were rolled back from it."""
-    if not rolled_back:
-        return version.state
-    mark = f"rolled back from {', '.join(rolled_back)}"
-    return mark if version.candidate else f"{version.state}, {mark}"
-
-
-def version_document(version: Version, rolled_back: Collection[str] = ()) -> dict[str, Any]:
-    """Everything about a version, JSON-ready; one that was rolled back is no candidate."""
-    return version.document() | {
-        "state": state_text(version, rolled_back),
-        "candidate": version.candidate and not rolled_back,
-        "rolled_back": list(rolled_back),
-    }
-
-
-def version_table(
-    versions: Iterable[Version],
-    title: str,
-    fields: Iterable[Field] = (),
-    rolled_back: Mapping[str, Collection[str]] = MappingProxyType({}),
-) -> Table:
+def version_table(versions: Iterable[Version], title: str, fields: Iterable[Field] = ()) -> Table:
     """One line per version. Identifiers are whole; a digest is known by the page of its version.
 
     Args:
         versions: in the order of the lines.
         title: of the table.
         fields: what was asked about: a column each, where the table has none for it.
-        rolled_back: by version, the aliases that were rolled back from it.
     """
     asked = {field.text: field for field in fields if field.key}
     rows = tuple(
         (
             version.ref,
-            state_text(version, rolled_back.get(version.ref, ())),
+            version.state,
             version.label,
             both_zones(version.created),
             version.dataset_version,

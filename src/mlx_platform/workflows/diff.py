@@ -3,13 +3,14 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import MlxError, UsageError
 from mlx_platform.core.report import Fact, Report, Result, Table
 from mlx_platform.core.text import did_you_mean, listed, printable
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.registry.damage import told_damage
 from mlx_platform.registry.ref import PathRef, parse_ref
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
@@ -126,7 +127,11 @@ def _registered(name: str, before: _Side, after: _Side) -> Part:
         "lineage": tables.lineage,
     }
     if before.version and after.version:
-        return compare(name, read[name](before.version), read[name](after.version))
+        problems = tables.gaps(name, before.version, after.version)
+        if problems and name != "lineage":
+            return Part(name, problem=problems)
+        part = compare(name, read[name](before.version), read[name](after.version))
+        return replace(part, problem=problems)
     other = before if before.version is None else after
     return Part(name, problem=f"{other.ref} is not registered.", applies=False)
 
@@ -180,7 +185,12 @@ def _result(before: _Side, after: _Side, parts: Sequence[Part], verdict: Verdict
         verdict=verdict,
         warnings=(
             *_warnings(parts),
-            *(text for side in (before, after) if side.version for text in not_sealed(side.version)),
+            *(
+                text
+                for side in (before, after)
+                if side.version
+                for text in (*not_sealed(side.version), *told_damage(side.version))
+            ),
         ),
     )
 
@@ -226,4 +236,4 @@ def _warnings(parts: Sequence[Part]) -> Iterator[str]:
         if part.problem:
             problems.setdefault(part.problem, []).append(part.name)
     for problem, names in problems.items():
-        yield f"Not compared: {', '.join(names)}. {problem}"
+        yield f"Not compared{' in full' if names == ['lineage'] else ''}: {', '.join(names)}. {problem}"

@@ -15,6 +15,7 @@ from mlx_platform.registry.journal import Event, check_reason
 from mlx_platform.registry.leftovers import remove_folder, stale_folders
 from mlx_platform.registry.policy import QUARANTINE, SELF_CHECK
 from mlx_platform.registry.ref import AliasRef, check_name, parse_ref
+from mlx_platform.registry.remedies import bytes_remedy
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import holder_text
 from mlx_platform.workflows.events import deliver_pending
@@ -200,19 +201,21 @@ def _examine(context: Context, name: str | None, *, deep: bool) -> _Round:
 
 
 def _bytes(context: Context, models: Iterable[Examined], *, deep: bool) -> list[Finding]:
-    sealed = [version for model in models for version in model.versions if version.digest]
+    sealed = [(model, version) for model in models for version in model.versions if version.digest]
     broken: dict[str, list[Finding]] = {}
     stage = "reading every package" if deep else "looking for every package"
     with context.progress.stage(stage, total=len(sealed)) as advance:
-        for version in sealed:
+        for model, version in sealed:
             finding = context.catalog.doctor.check_bytes(version, deep=deep)
+            if finding and not finding.sound:
+                finding = replace(finding, command=bytes_remedy(model, version))
             broken.setdefault(version.name, []).extend([finding] if finding else [])
             advance(1)
     found = []
     for name, wrong in broken.items():
-        count = sum(version.name == name for version in sealed)
+        count = sum(version.name == name for _, version in sealed)
         found += wrong
-        if not wrong:
+        if all(finding.sound for finding in wrong):
             expected = "every byte as registered" if deep else "every file in its place"
             measured = plural(count, "package")
             found.append(Finding("bytes", name, sound=True, measured=measured, expected=expected))

@@ -8,7 +8,7 @@ from typing import Any
 from mlx_platform.core.clock import both_zones, parse_time, rfc3339
 from mlx_platform.core.errors import NotFoundError, UsageError
 from mlx_platform.core.report import Fact, Report, Result, Table
-from mlx_platform.core.text import plural, printable
+from mlx_platform.core.text import did_you_mean, listed, plural, printable
 from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.registry.difference import Difference
 from mlx_platform.registry.examination import journal_text
@@ -37,7 +37,7 @@ def history(
             nothing.
 
     Raises:
-        NotFoundError: no such model.
+        NotFoundError: no such model, or no such alias of it.
         IntegrityError: the journal is broken.
     """
     ref = parse_ref(name)
@@ -53,12 +53,25 @@ def history(
     journal = context.catalog.journal(name)
     if not journal.events:
         context.catalog.history(name)  # a model that is not there is said first
+    if alias is not None:
+        _refuse_unknown(context, name, alias, journal)
     outside = [one for one in context.catalog.outside(name, journal) if alias in {None, one.alias}]
     if at is None:
         result = _moves(name, alias, journal, outside, context.catalog.removal.deleted(name))
     else:
         result = _live(context, name, alias, journal, at, outside)
     return _verified(result, journal) if verify else result
+
+
+def _refuse_unknown(context: Context, name: str, alias: str, journal: Journal) -> None:
+    known = sorted({*journal.aliases(), *context.catalog.holders(name, journal)})
+    if alias not in known:
+        hint = did_you_mean(alias, known)
+        held = f"Its aliases: {listed(known, 10)}." if known else "It has no alias yet."
+        raise NotFoundError(
+            f"No version of {name} holds the alias {alias!r}, or ever held it.",
+            hint=hint or f"{held} See: mlx history {name}",
+        )
 
 
 def _moves(

@@ -6,14 +6,14 @@ from mlx_platform.core.clock import both_zones, parse_time
 from mlx_platform.core.errors import IntegrityError
 from mlx_platform.core.report import Fact, Report, Result, Table
 from mlx_platform.core.text import listed, plural
+from mlx_platform.registry.damage import told_damage
 from mlx_platform.registry.fields import Field, parse_field
 from mlx_platform.registry.ref import check_alias
 from mlx_platform.registry.selection import Asked, Selection
 from mlx_platform.registry.version import Version
 from mlx_platform.registry.where import parse_where
 from mlx_platform.workflows.context import Context
-from mlx_platform.workflows.describe import version_document, version_table
-from mlx_platform.workflows.standing import rolled_back
+from mlx_platform.workflows.describe import version_table
 
 SHOWN = 20
 _TWINS = 5  # groups of versions with the same bytes that a page names, and names of each
@@ -129,14 +129,13 @@ def _versions(context: Context, name: str | None, asked: Asked) -> Result:
     found = context.catalog.select(name, asked)
     versions = found.versions
     twins = _twins(versions)
-    lost = _lost(context, versions)
     differences = _differences(context, name) if name else ()
     return Result(
         command="list",
         data={
             "name": name,
             "where": asked.where.text if asked.where else None,
-            "versions": [version_document(version, lost.get(version.ref, ())) for version in versions],
+            "versions": [version.document() for version in versions],
             "total": found.total,
             "same_bytes": twins,
         },
@@ -144,10 +143,10 @@ def _versions(context: Context, name: str | None, asked: Asked) -> Result:
             title=f"list {name}" if name else "list",
             summary=_summary(context, name, asked, found),
             facts=tuple(Fact("same bytes", listed(group, _TWINS)) for group in twins[:_TWINS]),
-            sections=(version_table(versions, "", asked.fields, lost),) if versions else (),
+            sections=(version_table(versions, "", asked.fields),) if versions else (),
             next_steps=(f"mlx show {versions[0].ref}",) if versions else (),
         ),
-        warnings=(*found.warnings, *differences),
+        warnings=(*found.warnings, *differences, *(text for one in versions for text in told_damage(one))),
         code=IntegrityError.exit_code if found.incomplete else None,
     )
 
@@ -172,14 +171,6 @@ def _summary(context: Context, name: str | None, asked: Asked, found: Selection)
     elif found.total is None and count == asked.limit:
         what += ", the newest; more with --limit or --all"
     return f"{what}."
-
-
-def _lost(context: Context, versions: Iterable[Version]) -> dict[str, tuple[str, ...]]:
-    return {
-        f"{name}/{number}": aliases
-        for name in {version.name for version in versions}
-        for number, aliases in rolled_back(context, name).items()
-    }
 
 
 def _twins(versions: Iterable[Version]) -> list[list[str]]:

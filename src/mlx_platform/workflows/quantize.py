@@ -196,7 +196,8 @@ class _Run:
         catalog, source = self.context.catalog, self.subject.version
         version, created = None, False
         if source is not None:
-            version, created = catalog.register(source.name, package, lineage_of(outcome, source))
+            lineage = lineage_of(outcome, source, self.context.actor)
+            version, created = catalog.register(source.name, package, lineage)
             catalog.record(version, evidence_of(outcome, version, self.context.clock()))
         if self.request.output is not None:
             write_atomic(self.request.output, outcome.made.path.read_bytes())

@@ -4,12 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.report import Report, Result
 from mlx_platform.core.text import did_you_mean, printable
-from mlx_platform.registry.fields import Known, Value, parse_field, suggestion
+from mlx_platform.registry.fields import FLAGS, OF_ALIASES, Known, Value, parse_field, suggestion
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.describe import value_text
+
+_UNTOLD = {*OF_ALIASES, "history"}
 
 
 def selected_fields(version: Version, document: Mapping[str, Any], names: Sequence[str]) -> Result:
@@ -36,8 +38,10 @@ def selected_fields(version: Version, document: Mapping[str, Any], names: Sequen
 
 
 def _value(version: Version, document: Mapping[str, Any], name: str) -> Any:
-    if name in document:
-        return document[name]
+    if name in _UNTOLD and version.doubt:
+        raise IntegrityError(version.doubt, hint=f"See: mlx doctor registry {version.name}")
+    if name in document and name not in FLAGS:
+        return _told(version, name, document[name])
     try:
         field = parse_field(name)
     except UsageError as error:
@@ -45,7 +49,10 @@ def _value(version: Version, document: Mapping[str, Any], name: str) -> Any:
             return inner
         hint = error.hint or did_you_mean(name, document)
         raise UsageError(error.message, hint=hint) from error
-    value = Known(version).value(field)
+    known = Known(version)
+    if known.doubtful(field):
+        raise _unreadable(version, field.root)
+    value = known.value(field)
     if value is None and field.key:
         if (inner := _inside(document, name)) is not None:
             return inner
@@ -53,6 +60,19 @@ def _value(version: Version, document: Mapping[str, Any], name: str) -> Any:
             f"{version.ref} has no {printable(name, 100)}.", hint=suggestion(field, [version])
         )
     return _plain(value)
+
+
+def _told(version: Version, name: str, value: Any) -> Any:
+    if f"mlx.{name}" in version.unreadable:
+        raise _unreadable(version, name)
+    return value
+
+
+def _unreadable(version: Version, name: str) -> IntegrityError:
+    return IntegrityError(
+        f"The tag mlx.{name} of {version.ref} cannot be read.",
+        hint=f"See: mlx doctor registry {version.name}",
+    )
 
 
 def _plain(value: Value | None) -> Any:

@@ -8,6 +8,7 @@ from mlx_platform.core.errors import IntegrityError, MlxError
 from mlx_platform.core.report import Fact, Report, Result, Section, Table
 from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.registry.damage import told_damage
 from mlx_platform.registry.findings import metrics_of
 from mlx_platform.registry.journal import Event
 from mlx_platform.registry.policy import producing_command
@@ -28,12 +29,9 @@ from mlx_platform.workflows.describe import (
     age_text,
     event_table,
     number_text,
-    state_text,
-    version_document,
     version_facts,
 )
 from mlx_platform.workflows.selected import selected_fields
-from mlx_platform.workflows.standing import rolled_back
 from mlx_platform.workflows.subject import not_sealed
 
 _MOST_ANCESTORS = 20
@@ -55,9 +53,8 @@ def show(context: Context, ref: str, *, fields: Sequence[str] = ()) -> Result:
     version = context.catalog.resolve(ref)
     evidence = evidence_of(version)
     moves, warnings = _moves(context, version)
-    lost = rolled_back(context, version.name).get(version.number, ())
     family = _family(context, version)
-    data = _document(version, evidence, family, moves, lost)
+    data = _document(version, evidence, family, moves)
     if fields:
         return selected_fields(version, data, fields)
     deleted = context.catalog.removal.deleted(version.name) if moves else {}
@@ -66,12 +63,12 @@ def show(context: Context, ref: str, *, fields: Sequence[str] = ()) -> Result:
         data=data,
         report=Report(
             title=version.ref,
-            summary=f"{version.ref}: {state_text(version, lost)}.",
+            summary=f"{version.ref}: {version.state}.",
             facts=(*version_facts(version)[1:], *_facts(version, data)),
             sections=tuple(_sections(context.clock(), version, evidence, moves, deleted)),
             next_steps=_next_steps(version, evidence),
         ),
-        warnings=(*warnings, *not_sealed(version)),
+        warnings=(*warnings, *not_sealed(version), *told_damage(version)),
     )
 
 
@@ -80,12 +77,11 @@ def _document(
     evidence: Mapping[str, EvidenceSummary],
     family: Mapping[str, list[str]],
     moves: Iterable[Event],
-    lost: Sequence[str],
 ) -> dict[str, Any]:
     tags = version.tags
     archive = {"by": ARCHIVED_BY, "reason": ARCHIVED_REASON, "at": ARCHIVED_AT}
     signature = {"task": TASK, "inputs": INPUTS, "outputs": OUTPUTS}
-    return version_document(version, lost) | {
+    return version.document() | {
         "actor": tags.get(ACTOR, ""),
         "environment": tags.get(ENVIRONMENT, ""),
         "dirty": version.git_commit.endswith("+dirty"),
@@ -93,7 +89,7 @@ def _document(
         "archive": {key: tags.get(tag, "") for key, tag in archive.items()} if version.archived else None,
         "family": dict(family),
         "evidence": {kind: found.document() for kind, found in evidence.items()},
-        "history": [event.document() for event in moves],
+        "history": None if version.doubt else [event.document() for event in moves],
     }
 
 
@@ -198,6 +194,8 @@ def _numbers(summary: EvidenceSummary) -> str:
 
 
 def _next_steps(version: Version, evidence: Mapping[str, EvidenceSummary]) -> tuple[str, ...]:
+    if version.doubt or version.stripped:
+        return (f"mlx doctor registry {version.name}",)
     if not version.sealed:
         return (f"mlx adopt {version.ref}",)
     if version.archived or version.quarantined:

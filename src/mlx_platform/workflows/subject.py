@@ -92,7 +92,9 @@ def _package(path: Path, out: Path) -> "Package":
 def not_sealed(version: Version) -> tuple[str, ...]:
     """What to say of a version that plain MLflow registered; nothing about ours."""
     problem = f"{version.ref} is not sealed: its bytes may change, and evidence about it is not kept."
-    return () if version.sealed else (f"{problem} Adopt it with: mlx adopt {version.ref}",)
+    return (
+        () if version.sealed or version.stripped else (f"{problem} Adopt it with: mlx adopt {version.ref}",)
+    )
 
 
 def alias_warnings(context: Context, text: str) -> tuple[str, ...]:

@@ -1,23 +1,25 @@
 """What a registry has to offer to somebody who is typing: models, aliases, versions, labels.
 
-Nothing here is checked against the journal: it is a proposal, and whoever takes it is told the truth by the
-command itself. It must be quick, so only the newest versions are offered.
+It must be quick, so only the newest versions are offered.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from mlx_platform.core.clock import system_clock
 from mlx_platform.core.settings import Settings
 from mlx_platform.core.text import plural
 from mlx_platform.registry.address import parse_address
 from mlx_platform.registry.backend import Backend
+from mlx_platform.registry.ledger import Ledger
 from mlx_platform.registry.ref import is_alias, is_name
-from mlx_platform.registry.version import ARCHIVED, DIGEST, PROMPT, QUARANTINED, version_of
+from mlx_platform.registry.version import ARCHIVED, DIGEST, PROMPT, QUARANTINED
 
 if TYPE_CHECKING:
     from mlx_platform.registry.reader import Reader
+    from mlx_platform.registry.standing import Standing
     from mlx_platform.registry.version import Version
 
 MOST = 50  # proposals of a kind
@@ -52,8 +54,12 @@ class Suggestions:
         return parse_address(self._settings.registry.uri, self._settings.folder).kind
 
     @cached_property
+    def _backend(self) -> Backend:
+        return Backend(self._settings)
+
+    @property
     def _reader(self) -> "Reader":
-        return Backend(self._settings).reader
+        return self._backend.reader
 
     def models(self, start: str = "") -> list[Proposal]:
         """Models whose names begin so."""
@@ -102,17 +108,18 @@ class Suggestions:
         """The configured receivers of events."""
         return [(sink.name, sink.kind) for sink in self._settings.events.sinks]
 
-    def _holders(self, name: str) -> dict[str, int]:
-        if not is_name(name):
-            return {}
-        return {alias: number for alias, number in self._reader.aliases(name).items() if is_alias(alias)}
+    def _standing(self, name: str) -> "Standing":
+        return Ledger(self._backend, system_clock).standing_if_known(name)
+
+    def _holders(self, name: str) -> Mapping[str, int]:
+        return self._standing(name).holders if is_name(name) else {}
 
     def _versions(self, name: str) -> "list[Version]":
         if not is_name(name):
             return []
-        holders = self._holders(name)
+        standing = self._standing(name)
         rows = self._reader.rows(name, limit=MOST, keys=_KEYS)
-        return [version for row in rows if (version := version_of(row, holders))]
+        return [version for row in rows if (version := standing.version(row))]
 
 
 def _meaning(version: "Version") -> str:

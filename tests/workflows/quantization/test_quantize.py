@@ -65,6 +65,7 @@ def test_a_version_that_stays_as_good_becomes_a_new_version(
     version = context.catalog.resolve("small/2")
     assert result.data["version"]["ref"] == version.ref
     assert (version.parent, version.quantized, version.aliases) == ("small/1", True, ())
+    assert version.tags["mlx.actor"] == context.actor
     assert (version.dataset_version, version.git_commit) == ("v1", "abc1234")
     assert version.metrics["accuracy"] == result.data["accuracy"]["after"]
     assert (tmp_path / "report" / "report.html").is_file()

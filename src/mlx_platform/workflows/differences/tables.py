@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.text import plural, printable
+from mlx_platform.registry.damage import damage_of
 from mlx_platform.registry.findings import metrics_of
-from mlx_platform.registry.version import INPUTS, OUTPUTS, TASK, Version, evidence_of
+from mlx_platform.registry.version import EVIDENCE_PREFIX, INPUTS, OUTPUTS, TASK, Version, evidence_of
 from mlx_platform.workflows.differences.part import Part, Value, compare
 
 if TYPE_CHECKING:
@@ -32,14 +33,25 @@ def params(version: Version) -> dict[str, Value]:
 
 
 def lineage(version: Version) -> dict[str, Value]:
-    """Where it comes from and where it stands."""
+    """Where it comes from and where it stands, which is left out where nobody can tell."""
     document = version.document()
     keys = ("dataset_version", "dataset_fingerprint", "git_commit", "parent", "description")
-    return {key: document[key] for key in keys} | {
-        "aliases": ", ".join(version.aliases),
-        "state": version.state,
-        "quantized": "yes" if version.quantized else "no",
-    }
+    found = {key: document[key] for key in keys} | {"quantized": "yes" if version.quantized else "no"}
+    return found if version.doubt else found | {"aliases": ", ".join(version.aliases), "state": version.state}
+
+
+def gaps(name: str, before: Version, after: Version) -> str:
+    """Why a part of two registered versions cannot be compared, or not all of it; empty when it can."""
+    if name == "lineage":
+        doubt = before.doubt or after.doubt
+        return f"{doubt} Aliases and states are not known." if doubt else ""
+    damaged = [
+        f"{damage.tag} of {version.ref}"
+        for version in (before, after)
+        for damage in damage_of(version)
+        if damage.tag == f"mlx.{name}" or (name == "metrics" and damage.tag.startswith(EVIDENCE_PREFIX))
+    ]
+    return f"{printable(', '.join(damaged), 300)} cannot be read." if damaged else ""
 
 
 def io_of_tags(version: Version) -> dict[str, Value]:

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.evidence import Evidence
-from mlx_platform.registry.version import QUANTIZED, Lineage, Version
+from mlx_platform.registry.version import ACTOR, QUANTIZED, Lineage, Version
 from mlx_platform.workflows.quantization.coverage import Coverage
 from mlx_platform.workflows.quantization.judgement import BATCH, Judgement
 from mlx_platform.workflows.quantization.rows import Rows
@@ -107,8 +107,8 @@ class Outcome:
         }
 
 
-def lineage_of(outcome: Outcome, source: Version) -> Lineage:
-    """Where the quantized version comes from: the source's data and commit, and how it was made."""
+def lineage_of(outcome: Outcome, source: Version, actor: str) -> Lineage:
+    """Where the quantized version comes from: the source's data and commit, how it was made, and by whom."""
     return Lineage(
         dataset_version=source.dataset_version,
         dataset_fingerprint=source.document()["dataset_fingerprint"],
@@ -123,7 +123,7 @@ def lineage_of(outcome: Outcome, source: Version) -> Lineage:
         metrics=_finite(outcome.judgement.after),
         parent=source.ref,
         description=f"Static INT8 of {source.ref}",
-        tags={QUANTIZED: METHOD},
+        tags={QUANTIZED: METHOD, ACTOR: actor},
     )
 
 
