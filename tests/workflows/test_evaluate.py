@@ -369,7 +369,7 @@ def test_limits_that_contradict_each_other_across_places_are_refused(context, ro
 def test_a_baseline_that_cannot_answer_the_rows_is_named(context, rows, tmp_path):
     narrow = classifier(tmp_path / "narrow", np.ones((4, 3)))
 
-    with pytest.raises(UsageError, match=r"The baseline .*narrow.* cannot answer these rows"):
+    with pytest.raises(UsageError, match=r"no column 'x3', which the baseline .*narrow takes"):
         evaluate(context, "colours/1", data=rows(), against=str(narrow))
 
 

@@ -191,7 +191,7 @@ def _with(value, usual, count=3000):
             {"x1": np.array(["2020-01-02"] * 3000, "M8[D]")},
             "holds datetime64[D], where numbers",
         ),
-        ("rows.parquet", {"drop": ("x1",)}, "rows.parquet has no column 'x1', which the model takes"),
+        ("rows.parquet", {"drop": ("x1",)}, "rows.parquet has no column 'x1', which the model good takes"),
         ("rows.parquet", {"drop": ("label",)}, "rows.parquet has no column 'label'"),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_truth_that_is_no_number_is_named_with_its_place(context, subjects, ta
 
 
 def test_a_baseline_that_cannot_answer_is_named(context, subjects, table):
-    with pytest.raises(UsageError, match="has no column 'x3', which the baseline takes"):
+    with pytest.raises(UsageError, match="has no column 'x3', which the baseline wide takes"):
         answer_rows(context, table(), RULES, [subjects["good"], subjects["wide"]])
     with pytest.raises(
         UsageError, match=r"The baseline wide cannot answer these rows. .*row 2,100: column 'x3'"

@@ -46,6 +46,11 @@ class Answerer:
         self._baseline = baseline
         self._columns: dict[str, Column] = {}
 
+    @property
+    def role(self) -> str:
+        """What to call the model in a sentence."""
+        return f"the {'baseline' if self._baseline else 'model'} {printable(self.subject.ref)}"
+
     def answer(self, source: "Source", features: Mapping[str, Array], start: int) -> None:
         """Answer a batch of columns, whose first row is row `start` of the source.
 
@@ -82,7 +87,7 @@ class Answerer:
     def _told(self, error: UsageError) -> UsageError:
         if not self._baseline:
             return error
-        message = f"The baseline {printable(self.subject.ref)} cannot answer these rows. {error.message}"
+        message = f"T{self.role[1:]} cannot answer these rows. {error.message}"
         return UsageError(message, hint=error.hint, **error.details)
 
 

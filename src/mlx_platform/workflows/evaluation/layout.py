@@ -8,9 +8,9 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import EvaluationSettings
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.evaluation.gates import DatasetRules
+from mlx_platform.workflows.evaluation.answerer import Answerer
 
 if TYPE_CHECKING:
-    from mlx_platform.inference.model import Model
     from mlx_platform.inference.sources.source import Source
 
 _USUAL_IDS = ("id", "path")
@@ -52,7 +52,7 @@ def lay_out(
     source: "Source",
     rules: DatasetRules,
     settings: EvaluationSettings,
-    models: Sequence["Model"],
+    answerers: Sequence[Answerer],
     *,
     slices: Sequence[str],
 ) -> Layout:
@@ -64,7 +64,7 @@ def lay_out(
         source: the file.
         rules: what the command line and the gate file say about it, before the settings.
         settings: the usual names.
-        models: the candidate, then the baselines.
+        answerers: the candidate, then its baselines.
         slices: further columns to keep.
 
     Raises:
@@ -86,7 +86,11 @@ def lay_out(
         if name:
             source.require(name)
     aside = {truth, named or usual, weight or "weight", rules.group, rules.query}
-    if not weight and "weight" in source.columns and not any("weight" in model.columns for model in models):
+    if (
+        not weight
+        and "weight" in source.columns
+        and not any("weight" in one.model.columns for one in answerers)
+    ):
         warnings.append("The column 'weight' is no input, and no weight unless dataset.weight names it.")
     return Layout(
         truth,
@@ -95,20 +99,20 @@ def lay_out(
         rules.group,
         rules.query,
         slices,
-        tuple(_features(source, model, aside, slices, first=not place) for place, model in enumerate(models)),
+        tuple(_features(source, one, aside, slices) for one in answerers),
         tuple(warnings),
     )
 
 
 def _features(
-    source: "Source", model: "Model", aside: set[str], slices: Sequence[str], *, first: bool
+    source: "Source", answerer: Answerer, aside: set[str], slices: Sequence[str]
 ) -> tuple[str, ...]:
+    model = answerer.model
     if model.columns:
         missing = next((name for name in model.columns if name not in source.columns), None)
         if missing is not None:
-            whose = "the model" if first else "the baseline"
             raise UsageError(
-                f"{source.path} has no column {printable(missing, 128)!r}, which {whose} takes.",
+                f"{source.path} has no column {printable(missing, 128)!r}, which {answerer.role} takes.",
                 hint=did_you_mean(missing, source.columns),
             )
         return tuple(dict.fromkeys(model.columns))

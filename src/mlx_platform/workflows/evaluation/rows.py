@@ -114,7 +114,7 @@ def answer_rows(
         source,
         rules,
         context.settings.evaluation,
-        [answerer.model for answerer in answerers.values()],
+        tuple(answerers.values()),
         slices=slices,
     )
     files = tuple(_found(context, name) for name in rules.disjoint_from)
