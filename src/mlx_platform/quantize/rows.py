@@ -1,7 +1,5 @@
 """Whether calibration rows are fit for their purpose: complete, enough, and none of the rows that judge."""
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +7,7 @@ import numpy as np
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Columns, row_count
 from mlx_platform.core.text import plural, printable
+from mlx_platform.inference.digests import row_digests
 
 FEW_ROWS = 100
 SHARED_LIMIT = 0.05
@@ -70,33 +69,5 @@ def overlap(calibration: Columns, judged: Columns) -> Overlap:
     rows = row_count(judged)
     if not names:
         return Overlap(0, rows, 0.0)
-    keys = row_keys(judged, names)
-    known = set(row_keys(calibration, names))
-    return Overlap(sum(key in known for key in keys), rows, 1 - len(set(keys)) / rows)
-
-
-def row_keys(columns: Columns, names: Sequence[str]) -> list[bytes]:
-    """A 16-byte digest of every row; numbers count by their value in single precision, whatever their type.
-
-    Models take single precision, so a CSV file and a Parquet file of the same rows must look the same.
-    """
-    numeric = [name for name in names if columns[name].dtype.kind in "biuf"]
-    rows = len(columns[names[0]])
-    parts = [columns[name].reshape(rows, -1).astype(np.float32) for name in numeric]
-    # Adding zero turns -0.0 into 0.0.
-    table = np.ascontiguousarray(np.concatenate(parts, axis=1) + 0.0) if parts else np.empty((rows, 0))
-    others = [[_cell(cell) for cell in columns[name].tolist()] for name in names if name not in numeric]
-    return [
-        hashlib.blake2b(b"".join([table[row].tobytes(), *cells]), digest_size=16).digest()
-        for row, cells in enumerate(zip(*others, strict=True) if others else [()] * rows)
-    ]
-
-
-def _cell(cell: object) -> bytes:
-    if isinstance(cell, np.ndarray):
-        content = str(cell.shape).encode() + cell.tobytes()
-    elif isinstance(cell, bytes):
-        content = cell
-    else:
-        content = repr(cell).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(content, digest_size=16).digest()
+    ours, theirs = (row_digests({name: side[name] for name in names}) for side in (judged, calibration))
+    return Overlap(int(np.isin(ours, theirs).sum()), rows, 1 - len(np.unique(ours)) / rows)
