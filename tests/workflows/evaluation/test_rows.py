@@ -2,6 +2,8 @@
 
 import os
 from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ from pyarrow import csv
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.settings import EvaluationSettings, Settings
 from mlx_platform.evaluation.gates import DatasetRules
+from mlx_platform.inference.dataset import read_dataset
 from mlx_platform.workflows.context import make_context
 from mlx_platform.workflows.evaluation import rows as rows_module
 from mlx_platform.workflows.evaluation.rows import answer_rows
@@ -277,3 +280,22 @@ def test_a_file_without_the_features_cannot_be_compared(context, subjects, table
 
     with pytest.raises(UsageError, match=r"train.parquet has no column 'x2', so its rows cannot be compared"):
         answer_rows(context, table(), DatasetRules(disjoint_from=(str(other),)), [subjects["good"]])
+
+
+def test_the_rows_that_a_version_was_calibrated_on_are_looked_for_while_they_are_the_same(
+    context, subjects, table
+):
+    path = table(50, "calibration.parquet")
+    params = {"calibration_data": str(path), "calibration_fingerprint": read_dataset(path).fingerprint}
+    version = SimpleNamespace(ref="colours/1", number=1, tags={}, params=params)
+    subject = replace(subjects["good"], version=version)
+
+    rows, _answers = answer_rows(context, table(), RULES, [subject])
+    assert [(one.source, one.shared) for one in rows.overlaps] == [
+        (f"{path}, which colours/1 was calibrated on", 50)
+    ]
+
+    table(51, "calibration.parquet")
+    assert answer_rows(context, table(), RULES, [subject])[0].overlaps == ()
+    path.unlink()
+    assert answer_rows(context, table(), RULES, [subject])[0].overlaps == ()

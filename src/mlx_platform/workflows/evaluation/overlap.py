@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlx_platform.core.errors import UsageError
+from mlx_platform.core.errors import MlxError, UsageError
+from mlx_platform.core.tensors import Array
 from mlx_platform.core.text import plural, printable
 from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.inference.digests import Digests, row_digests
@@ -15,9 +16,13 @@ from mlx_platform.registry.version import DATASET_FINGERPRINT
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.subject import Subject
 
+if TYPE_CHECKING:
+    from mlx_platform.inference.sources.source import Source
+
 _BATCH_ROWS = 8192
 _SHOWN = 5
-CALIBRATION_FINGERPRINT = "calibration_fingerprint"
+CALIBRATION_DATA, CALIBRATION_FINGERPRINT = "calibration_data", "calibration_fingerprint"
+"""Parameters of a quantized version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +60,90 @@ class Overlap:
         }
 
 
-def overlap_with(context: Context, path: Path, columns: Sequence[str], digests: Digests) -> Overlap:
-    """Look for the evaluated rows in another file.
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A file to look for the evaluated rows in; with a fingerprint, only while it is the file that had it."""
+
+    path: Path
+    what: str = ""
+    fingerprint: str = ""
+
+    @property
+    def source(self) -> str:
+        return f"{self.path}, {self.what}" if self.what else str(self.path)
+
+
+def other_files(context: Context, named: Sequence[str], subject: Subject) -> tuple[Other, ...]:
+    """The files that are named, and the one that a version was calibrated on, where it is still there."""
+    found = [Other(_path(context, name)) for name in named]
+    version = subject.version
+    recorded = version.params.get(CALIBRATION_DATA, "") if version else ""
+    if version and recorded and _path(context, recorded).exists():
+        what = f"which {version.ref} was calibrated on"
+        found.append(
+            Other(
+                _path(context, recorded), what, version.params.get(CALIBRATION_FINGERPRINT, "") or "unknown"
+            )
+        )
+    return tuple(found)
+
+
+def _path(context: Context, name: str) -> Path:
+    """A path as somebody writes it here or in the settings' folder."""
+    path = Path(name).expanduser()
+    return path if path.exists() else context.settings.path(name)
+
+
+def overlap_with(context: Context, other: Other, columns: Sequence[str], digests: Digests) -> Overlap | None:
+    """Look for the evaluated rows in another file; None when a recorded file is another one by now.
 
     Args:
         context: the command's context.
-        path: the file.
+        other: the file.
         columns: the features, which make a row.
         digests: of the evaluated rows' features [rows].
 
     Raises:
-        UsageError: the file lacks a feature, so that its rows cannot be compared.
+        UsageError: a file that is named lacks a feature, so that its rows cannot be compared.
     """
     from mlx_platform.inference.sources.source import open_dataset
 
-    source = open_dataset(path)
+    if other.fingerprint:
+        try:
+            source = open_dataset(other.path)
+            same = source.fingerprint == other.fingerprint and set(columns) <= set(source.columns)
+        except MlxError:
+            return None  # nobody asked for it, and it is no longer what it was
+        if not same:
+            return None
+    else:
+        source = open_dataset(other.path)
     missing = next((name for name in columns if name not in source.columns), None)
     if missing is not None:
         raise UsageError(
-            f"{path} has no column {printable(missing, 80)!r}, so its rows cannot be compared with the "
+            f"{other.path} has no column {printable(missing, 80)!r}, so its rows cannot be compared with the "
             "evaluated ones.",
             hint="Name a file with the same features.",
         )
+    shared = _shared(context, source, columns, digests)
+    examples = np.flatnonzero(shared)[:_SHOWN].tolist()
+    return Overlap(other.source, int(shared.sum()), len(digests), tuple(examples))
+
+
+def _shared(context: Context, source: "Source", columns: Sequence[str], digests: Digests) -> Array:
+    """Which of the digests are those of some row of a file [rows]."""
     known = np.unique(digests)
     seen = np.zeros(len(known), dtype=np.bool_)
-    with context.progress.stage(f"looking for the rows in {path.name}", source.rows) as advance:
+    total = source.size if source.rows is None else source.rows
+    with context.progress.stage(f"looking for the rows in {source.path.name}", total) as advance:
+        before = 0
         for batch in source.batches(_BATCH_ROWS, columns):
             theirs = row_digests(batch)
             places = np.searchsorted(known, theirs).clip(max=len(known) - 1)
             seen[places[known[places] == theirs]] = True
-            advance(len(theirs))
-    shared = seen[np.searchsorted(known, digests)]
-    examples = np.flatnonzero(shared)[:_SHOWN].tolist()
-    return Overlap(str(path), int(shared.sum()), len(digests), tuple(examples))
+            advance(len(theirs) if source.rows is not None else source.position - before)
+            before = source.position
+    return seen[np.searchsorted(known, digests)]
 
 
 def same_file(subject: Subject, fingerprint: str, rows: int) -> tuple[Overlap, ...]:

@@ -18,7 +18,13 @@ from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.evaluation.answerer import Answerer, Running, refused
 from mlx_platform.workflows.evaluation.kept import Column, Names
 from mlx_platform.workflows.evaluation.layout import Layout, lay_out
-from mlx_platform.workflows.evaluation.overlap import Overlap, overlap_warnings, overlap_with, same_file
+from mlx_platform.workflows.evaluation.overlap import (
+    Overlap,
+    other_files,
+    overlap_warnings,
+    overlap_with,
+    same_file,
+)
 from mlx_platform.workflows.subject import Subject, open_model
 
 if TYPE_CHECKING:
@@ -117,13 +123,14 @@ def answer_rows(
         tuple(answerers.values()),
         slices=slices,
     )
-    files = tuple(_found(context, name) for name in rules.disjoint_from)
-    kept = _Kept(layout, source.rows, digests=bool(files))
+    others = other_files(context, rules.disjoint_from, subjects[0])
+    kept = _Kept(layout, source.rows, digests=bool(others))
     _pass(context, source, layout, kept, tuple(answerers.values()))
     rows = kept.rows(Data(source.path, kept.count, source.fingerprint))
+    looked = [overlap_with(context, other, layout.features[0], kept.digests()) for other in others]
     overlaps = (
         *same_file(subjects[0], rows.dataset.fingerprint, kept.count),
-        *(overlap_with(context, file, layout.features[0], kept.digests()) for file in files),
+        *(overlap for overlap in looked if overlap is not None),
     )
     warnings = (*layout.warnings, *kept.warnings(), *overlap_warnings(overlaps))
     rows = replace(rows, overlaps=overlaps, warnings=warnings)
@@ -149,11 +156,6 @@ def _open(context: Context, data: Path, rules: DatasetRules) -> "Source":
             hint="Evaluate on that file, or change dataset.sha256.",
         )
     return source
-
-
-def _found(context: Context, name: str) -> Path:
-    path = Path(name).expanduser()
-    return path if path.exists() else context.settings.path(name)
 
 
 def _pass(

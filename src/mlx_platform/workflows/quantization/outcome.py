@@ -117,6 +117,7 @@ def lineage_of(outcome: Outcome, source: Version, actor: str) -> Lineage:
             **source.params,
             "quantization": METHOD,
             "quantization_target": outcome.made.target.name,
+            "calibration_data": str(outcome.rows.calibration.path),
             "calibration_rows": str(outcome.rows.calibration.rows),
             "calibration_fingerprint": outcome.rows.fingerprints["calibration"],
         },
