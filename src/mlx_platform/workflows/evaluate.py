@@ -18,6 +18,7 @@ from mlx_platform.workflows.evaluation.asking import asked_of, evaluated_task, w
 from mlx_platform.workflows.evaluation.baseline import open_others
 from mlx_platform.workflows.evaluation.comparing import compare_all
 from mlx_platform.workflows.evaluation.findings import Findings, evidence_of
+from mlx_platform.workflows.evaluation.latency import with_latency
 from mlx_platform.workflows.evaluation.looking import looks_at, note_look
 from mlx_platform.workflows.evaluation.report import result_of
 from mlx_platform.workflows.evaluation.rows import answer_rows
@@ -100,6 +101,9 @@ def evaluate(
             return self_test(
                 context, subject, compared, rows, asked, report=report, junit=junit, metrics=metrics
             )
+        compared = with_latency(
+            context, data, subject, others.baseline, compared, asked=asked, running=running or Running()
+        )
         judged, sliced = judge_all(context, compared, rows.slices or {}, asked, shown)
         findings = Findings(subject, rows, asked, compared, judged, sliced, default_gates=default)
         findings = replace(findings, looks=looks_at(context, findings))

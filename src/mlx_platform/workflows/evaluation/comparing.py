@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from mlx_platform.evaluation.compare import Comparison, compare
 from mlx_platform.evaluation.gates import PAIR_METRICS, SYSTEM_METRICS, Defaults, Gate, GateFile
 from mlx_platform.evaluation.judge import Known
+from mlx_platform.evaluation.latency import Timings
 from mlx_platform.evaluation.measure import Measurement, measure_scored
 from mlx_platform.evaluation.metric import Metric
 from mlx_platform.evaluation.metrics import metric_of, usual_metrics
@@ -55,6 +56,7 @@ class Compared:
         comparison: with the baseline.
         guards: what else is compared with.
         ratios: candidate over baseline of sizes and latencies.
+        timings: that the latencies are made of; None where nobody asked.
     """
 
     scored: Scored
@@ -65,6 +67,7 @@ class Compared:
     comparison: Comparison | None = None
     guards: tuple[Guard, ...] = ()
     ratios: dict[str, Ratio] = field(default_factory=dict)
+    timings: Timings | None = None
 
     @property
     def known(self) -> Known:

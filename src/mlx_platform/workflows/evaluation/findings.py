@@ -10,6 +10,7 @@ from mlx_platform.core.verdict import Check, Verdict, verdict_of
 from mlx_platform.evaluation.compare import Comparison
 from mlx_platform.evaluation.gates import SYSTEM_METRICS, Gate, GateFile
 from mlx_platform.evaluation.judge import Judged, finite, shown
+from mlx_platform.evaluation.latency import Timings
 from mlx_platform.evaluation.looks import Looks
 from mlx_platform.evaluation.measure import Measurement
 from mlx_platform.evaluation.scored import Scored
@@ -60,6 +61,10 @@ class Findings:
     @property
     def comparison(self) -> Comparison | None:
         return self.compared.comparison
+
+    @property
+    def timings(self) -> Timings | None:
+        return self.compared.timings
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -188,6 +193,7 @@ def evidence_of(findings: Findings, clock: Clock, *, data: str) -> Evidence:
             "data": data,
             "label": findings.rows.label,
             "rows": findings.rows.dataset.rows,
+            "latency": findings.timings.document() if findings.timings else None,
         },
         numbers=numbers_of(findings),
         tools=tool_versions(),

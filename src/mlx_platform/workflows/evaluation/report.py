@@ -66,6 +66,7 @@ def _data(findings: Findings, evidence: str | None) -> dict[str, Any]:
         ],
         "slices": [slice_document(one) for one in findings.slices],
         "looks": findings.looks.document() if findings.looks else None,
+        "latency": findings.timings.document() if findings.timings else None,
         **answers_document(findings),
         "evidence": evidence,
     }
@@ -107,6 +108,8 @@ def _facts(findings: Findings) -> Iterable[Fact]:
         "not worse than the baseline" if findings.default_gates else "command line"
     )
     yield Fact("gates", source if findings.judged else "none")
+    if findings.timings:
+        yield Fact("latency", findings.timings.told)
     if findings.looks and findings.looks.count > 1:
         yield Fact("looks", f"{findings.looks.count:,} at these rows through these gates, this one included")
 
