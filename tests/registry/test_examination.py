@@ -7,7 +7,8 @@ import pytest
 
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.registry.anchor import Anchor, trail
-from mlx_platform.registry.examination import Examined, Finding, examine_model
+from mlx_platform.registry.examination import Finding, examine_model
+from mlx_platform.registry.examined import Examined
 from mlx_platform.registry.journal import Journal, next_event, read_journal
 from mlx_platform.registry.version import DIGEST, LABEL, Row, Version, version_of
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from mlx_platform.core.tensors import Array
 from mlx_platform.inference.sources.arrays import joined
-from mlx_platform.inference.sources.source import no_column, open_dataset
+from mlx_platform.inference.sources.opening import open_dataset
+from mlx_platform.inference.sources.source import no_column
 
 _BATCH_ROWS = 65_536
 

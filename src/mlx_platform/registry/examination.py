@@ -11,6 +11,7 @@ from mlx_platform.core.text import listed, plural, printable
 from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.registry.damage import Damage, damage_of
 from mlx_platform.registry.difference import compare
+from mlx_platform.registry.examined import Examined
 from mlx_platform.registry.journal import Journal
 from mlx_platform.registry.ref import is_alias
 from mlx_platform.registry.remedies import holder_remedy, journal_remedy
@@ -68,24 +69,6 @@ class Finding:
             "command": self.command,
             "repairable": bool(self.repair),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """A model as it was found: its journal, sound or not, MLflow's aliases, and every version."""
-
-    name: str
-    journal: Journal
-    aliases: Mapping[str, int]
-    versions: tuple[Version, ...]
-
-    def version(self, number: int | None) -> Version | None:
-        return next((version for version in self.versions if version.number == number), None)
-
-    @property
-    def ours(self) -> bool:
-        """Whether mlx ever wrote about the model; one of plain MLflow is nobody's concern but its owner's."""
-        return bool(self.journal.end) or any(one.sealed or one.stripped for one in self.versions)
 
 
 def examine_model(model: Examined, now: datetime) -> Iterator[Finding]:

@@ -1,13 +1,9 @@
 """What to do about a version that should not be used, or cannot be: commands that do it as they stand."""
 
-from typing import TYPE_CHECKING
-
 from mlx_platform.core.errors import IntegrityError
+from mlx_platform.registry.examined import Examined
 from mlx_platform.registry.removal import uses_of
 from mlx_platform.registry.version import Version
-
-if TYPE_CHECKING:
-    from mlx_platform.registry.examination import Examined
 
 JOURNAL_PAGE = "docs/registry.md, Doctor"
 
@@ -24,7 +20,7 @@ def without_bytes(version: Version, error: IntegrityError) -> IntegrityError:
     return IntegrityError(f"{version.ref} cannot be used. {error.message}", hint=hint, **error.details)
 
 
-def holder_remedy(model: "Examined", alias: str) -> str:
+def holder_remedy(model: Examined, alias: str) -> str:
     """How an alias gets away from its holder: back, or else to a version that must pass its gates."""
     lost = model.journal.rolled_back(alias)
     for number in model.journal.rollback_targets(alias):
@@ -37,7 +33,7 @@ def holder_remedy(model: "Examined", alias: str) -> str:
     return f"mlx gate {newest.ref} --to {alias}" if newest else f"mlx list {model.name} --all"
 
 
-def bytes_remedy(model: "Examined", version: Version) -> str:
+def bytes_remedy(model: Examined, version: Version) -> str:
     """What to do with a version whose bytes are gone; with a broken journal that comes first."""
     if model.journal.problems:
         return journal_remedy(model.name)

@@ -8,9 +8,10 @@ from typing import Any
 from mlx_platform.core.errors import GateFailedError, IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.report import Fact, Report, Result
 from mlx_platform.core.text import plural, printable
-from mlx_platform.core.verdict import Check, Verdict
+from mlx_platform.core.verdict import Check, Verdict, verdict_of
 from mlx_platform.registry.cache import FALLBACK
-from mlx_platform.registry.examination import Examined, Finding, examine_model
+from mlx_platform.registry.examination import Finding, examine_model
+from mlx_platform.registry.examined import Examined
 from mlx_platform.registry.journal import Event, check_reason
 from mlx_platform.registry.leftovers import remove_folder, stale_folders
 from mlx_platform.registry.policy import QUARANTINE, SELF_CHECK
@@ -117,7 +118,13 @@ def doctor_package(context: Context, ref: str) -> Result:
             problems[0] if problems else "" if cases else "The package brings no golden cases.",
         ),
     ]
-    said = f"{label} differs from its golden cases" if problems else f"{label} is sound"
+    said = (
+        f"{label} differs from its golden cases"
+        if problems
+        else f"{label} is sound"
+        if cases
+        else f"{label} loads, and nothing says what it should answer"
+    )
     return Result(
         command="doctor package",
         data=document | {"files": len(package.manifest.files), "cases": cases, "problems": list(problems)},
@@ -127,7 +134,7 @@ def doctor_package(context: Context, ref: str) -> Result:
             facts=(Fact("digest", package.digest),),
             checks=tuple(checks),
         ),
-        verdict=Verdict.FAIL if problems else Verdict.PASS,
+        verdict=verdict_of(checks),
     )
 
 

@@ -9,7 +9,7 @@ from pyarrow import csv
 from mlx_platform.core.errors import UsageError
 from mlx_platform.inference.dataset import read_dataset
 from mlx_platform.inference.sources import delimited
-from mlx_platform.inference.sources.source import open_dataset
+from mlx_platform.inference.sources.opening import open_dataset
 
 TIMES = ["2020-01-02", "2020-01-02 03:04:05", "2020-01-02T03:04:05Z", "2020-01-02 03:04:05.123456789"]
 NUMBERS = ["1", "-7", " 3", "1.5", "1e3", "0", "9999999999999999999"]

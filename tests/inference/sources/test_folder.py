@@ -8,7 +8,7 @@ import pytest
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.inference.dataset import read_dataset
 from mlx_platform.inference.sources import images
-from mlx_platform.inference.sources.source import open_dataset
+from mlx_platform.inference.sources.opening import open_dataset
 
 
 def _part(path, **columns):

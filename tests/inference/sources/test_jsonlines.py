@@ -4,7 +4,7 @@ import pytest
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.inference.dataset import read_dataset
 from mlx_platform.inference.sources import jsonlines
-from mlx_platform.inference.sources.source import open_dataset
+from mlx_platform.inference.sources.opening import open_dataset
 
 
 @pytest.fixture

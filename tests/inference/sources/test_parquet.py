@@ -9,8 +9,8 @@ import pytest
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.inference.sources import parquet
+from mlx_platform.inference.sources.opening import open_dataset
 from mlx_platform.inference.sources.pages import largest_page
-from mlx_platform.inference.sources.source import open_dataset
 
 
 def _peak() -> int:

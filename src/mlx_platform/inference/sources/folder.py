@@ -8,8 +8,9 @@ from pathlib import Path
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import Array, text_column
 from mlx_platform.core.text import listed, printable
+from mlx_platform.inference.sources.formats import ARROW, PARQUET, SUFFIXES, open_file
 from mlx_platform.inference.sources.images import IMAGES, ImageSource
-from mlx_platform.inference.sources.source import ARROW, PARQUET, SUFFIXES, Source, open_file
+from mlx_platform.inference.sources.source import Source
 
 
 def open_folder(path: Path) -> Source:

@@ -1,4 +1,4 @@
-"""What all sources of rows have in common, and which one reads a file."""
+"""What all sources of rows have in common."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,13 +7,6 @@ from pathlib import Path
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array
 from mlx_platform.core.text import did_you_mean, listed, printable
-from mlx_platform.inference.sources.file import Advance
-
-PARQUET = (".parquet", ".pq")
-ARROW = (".arrow", ".feather", ".ipc")
-_CSV = (".csv",)
-_JSONL = (".jsonl", ".ndjson")
-SUFFIXES = (*PARQUET, *_CSV, *_JSONL, *ARROW)
 
 
 class Source(ABC):
@@ -92,50 +85,3 @@ def check_names(path: Path, names: Iterable[str]) -> tuple[str, ...]:
     if not seen:
         raise UsageError(f"{path} has no columns.")
     return tuple(names)
-
-
-def open_dataset(path: Path, advance: Advance | None = None) -> Source:
-    """Open a data file by its suffix, a folder of such files, or a folder of images.
-
-    CSV and JSON Lines say nothing about their columns, so they are read once here: a broken line or a mixed
-    encoding is met before anything is done with the rows.
-
-    Args:
-        path: the file or folder.
-        advance: told of the bytes read here.
-
-    Raises:
-        NotFoundError: there is no such file.
-        UsageError: an unknown suffix, or a file that cannot be read.
-        UndecidedError: no rows, so nothing can be said about them.
-    """
-    from mlx_platform.inference.sources.folder import open_folder
-
-    if path.is_dir():
-        return open_folder(path)
-    return open_file(path, advance)
-
-
-def open_file(path: Path, advance: Advance | None = None) -> Source:
-    """Open a data file by its suffix; see `open_dataset`."""
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES and path.exists():
-        raise UsageError(
-            f"{path} is no kind of data file that can be read.",
-            hint=f"Known suffixes: {', '.join(SUFFIXES)}.",
-        )
-    if suffix in _CSV:
-        from mlx_platform.inference.sources.delimited import CsvSource
-
-        return CsvSource(path, advance)
-    if suffix in _JSONL:
-        from mlx_platform.inference.sources.jsonlines import JsonLinesSource
-
-        return JsonLinesSource(path, advance)
-    if suffix in ARROW:
-        from mlx_platform.inference.sources.ipc import ArrowSource
-
-        return ArrowSource(path)
-    from mlx_platform.inference.sources.parquet import ParquetSource
-
-    return ParquetSource(path)

@@ -119,7 +119,7 @@ def _samples(
     context: Context, data: Path, answerers: Sequence[Answerer], asked: GateFile
 ) -> list[dict[str, Array]]:
     """The same rows for each model, as it takes them."""
-    from mlx_platform.inference.sources.source import open_dataset
+    from mlx_platform.inference.sources.opening import open_dataset
 
     source = open_dataset(data)
     layout = lay_out(

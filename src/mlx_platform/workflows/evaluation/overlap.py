@@ -106,7 +106,7 @@ def overlap_with(context: Context, other: Other, columns: Sequence[str], digests
     Raises:
         UsageError: a file that is named lacks a feature, so that its rows cannot be compared.
     """
-    from mlx_platform.inference.sources.source import open_dataset
+    from mlx_platform.inference.sources.opening import open_dataset
 
     if other.fingerprint:
         try:

@@ -139,7 +139,7 @@ def answer_rows(
 
 
 def _open(context: Context, data: Path, rules: DatasetRules) -> "Source":
-    from mlx_platform.inference.sources.source import open_dataset
+    from mlx_platform.inference.sources.opening import open_dataset
 
     if rules.path and Path(rules.path).name != data.name:
         raise UsageError(

@@ -11,7 +11,7 @@ from pyarrow import csv
 
 from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
 from mlx_platform.inference.dataset import read_dataset
-from mlx_platform.inference.sources.source import open_dataset
+from mlx_platform.inference.sources.opening import open_dataset
 
 ROWS = 2500
 
