@@ -197,7 +197,7 @@ def _difference(
     pair = None
     if all(metric.name in side for side in resampled):
         pair = resampled[0][metric.name], resampled[1][metric.name]
-        interval = pair[0].combine(pair[1], np.subtract).interval(confidence)
+        interval = pair[0].combine(pair[1], np.subtract).paired_interval(candidate.units, confidence)
     if flips and flips.rows:
         interval = tango_interval(flips.won, flips.lost, flips.rows, confidence)
     return Difference(metric, *values, interval.lower, interval.upper, pair, flips)
@@ -282,11 +282,12 @@ def _decide_by_resampling(comparison: Comparison, difference: Difference, margin
     # The margin is resampled with the baseline: a share of an uncertain number is uncertain too.
     room = candidate.combine(baseline, lambda new, old: sign * (new - old) + margin.of(old))
     tolerated = margin.of(difference.baseline)
-    bounds = room.interval(2 * confidence - 1)
+    bounds = room.paired_interval(units, 2 * confidence - 1)
     gain = sign * difference.value
     if math.isnan(bounds.lower):
         return _unmeasured(difference, Verdict.UNDECIDED, "not defined on too many resamples")
-    least, p_no_worse, p_worse = MIN_ROWS, 1 - room.above(0.0), 1 - room.below(0.0)
+    least = MIN_ROWS
+    p_no_worse, p_worse = 1 - room.paired_above(units, 0.0), 1 - room.paired_below(units, 0.0)
     if room.error == 0:
         # Where no resample differs, the rows must be enough to have met a difference of the margin's size.
         share = tolerated if metric.unit == "share" else _ONE_PERCENT

@@ -177,8 +177,10 @@ def _parse_gate(entry: Any, place: Place, custom: Mapping[str, Metric]) -> list[
     check_keys(table, GATE_KEYS, place)
     subject = _subject(table.get("metric"), place, custom)
     place = replace(place, words=(*place.words, printable(subject.name, 80))) if place.words else place
-    unwanted = {"superiority"} if table.get("superiority") is False else set()
-    asked = [limit for limit in LIMITS if limit in table and limit not in unwanted]
+    asked = [limit for limit in LIMITS if limit in table]
+    if table.get("superiority") is False:
+        _check_direction(subject, "superiority", place.at("superiority"))
+        asked.remove("superiority")
     if not asked:
         raise UsageError(f"{place}: {subject.name} has no limit.", hint=f"Add one of {', '.join(LIMITS)}.")
     if "abs_floor" in table and not set(_LOSSES) & set(asked):

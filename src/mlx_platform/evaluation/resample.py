@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlx_platform.core.statistics import Interval, bca_confidence, bca_interval
+from mlx_platform.core.statistics import (
+    Interval,
+    bca_confidence,
+    bca_interval,
+    percentile_confidence,
+    percentile_interval,
+)
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -102,6 +108,25 @@ class Resampled:
     def above(self, limit: float) -> float:
         """The confidence with which it lies above a limit."""
         return bca_confidence(-self.value, -self.draws, -self.left_out, -limit)
+
+    def paired_interval(self, units: int, confidence: float) -> Interval:
+        """The two-sided interval of a difference of two numbers on the same `units`.
+
+        The outer ends of two intervals. The accelerated one alone is short where differences have heavy
+        tails, the percentile one alone is short where they are skewed: few rows that lose much.
+        """
+        ends = self.interval(confidence), percentile_interval(self.draws, units, confidence)
+        return Interval(min(one.lower for one in ends), max(one.upper for one in ends))
+
+    def paired_below(self, units: int, limit: float) -> float:
+        """The confidence with which such a difference lies below a limit, by the more careful of the two."""
+        percentile = percentile_confidence(self.value, self.draws, units, limit)
+        return float(np.minimum(self.below(limit), percentile))
+
+    def paired_above(self, units: int, limit: float) -> float:
+        """The confidence with which it lies above a limit."""
+        percentile = percentile_confidence(-self.value, -self.draws, units, -limit)
+        return float(np.minimum(self.above(limit), percentile))
 
     @property
     def error(self) -> float:

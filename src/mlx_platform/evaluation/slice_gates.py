@@ -215,19 +215,14 @@ def _badness(gate: Gate, judged: Judged) -> tuple[int, float]:
 
 
 def _told(counted: Mapping[str, Judged], of: int) -> str:
-    """`2 of 7 slices fail: lang=de (…), lang=fr (…); 1 undecided: …; 3 too small`."""
+    """`2 of 7 slices fail: lang=de; lang=fr. 1 of 7 slices undecided: lang=it. 3 are too small.`"""
     parts = []
     for verdict, word in _WORDS.items():
-        names = [
-            f"{name} ({judged.check.measured or judged.check.message})"
-            for name, judged in counted.items()
-            if judged.check.verdict is verdict
-        ]
+        names = [name for name, judged in counted.items() if judged.check.verdict is verdict]
         if names:
-            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            parts.append(
-                f"{len(names):,} of {plural(len(counted), 'slice')} {word}: {', '.join(names[:_NAMED])}{more}"
-            )
+            more = f"; and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            listed = "; ".join(names[:_NAMED])
+            parts.append(f"{len(names):,} of {plural(len(counted), 'slice')} {word}: {listed}{more}")
     if of > len(counted):
         parts.append(f"{of - len(counted):,} left out")
-    return "; ".join(parts)
+    return ". ".join(parts)
