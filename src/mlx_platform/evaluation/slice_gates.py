@@ -215,7 +215,7 @@ def _badness(gate: Gate, judged: Judged) -> tuple[int, float]:
 
 
 def _told(counted: Mapping[str, Judged], of: int) -> str:
-    """`2 of 7 slices fail: lang=de; lang=fr. 1 of 7 slices undecided: lang=it. 3 are too small.`"""
+    """How the slices went, such as `2 of 7 slices fail: lang=de; lang=fr. 3 are too small.`."""
     parts = []
     for verdict, word in _WORDS.items():
         names = [name for name, judged in counted.items() if judged.check.verdict is verdict]
