@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HELPERS = {"run", "measure", "registries"}
+HELPERS = {"run", "measure", "registries", "encoder"}
 
 
 def main(names: list[str]) -> int:
