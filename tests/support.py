@@ -1,5 +1,6 @@
 """Types that tests share."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -93,3 +94,8 @@ def packages_in(modules: Iterable[str]) -> set[str]:
     """The top-level packages among them that are not of the standard library."""
     names = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
     return {name for name in names if not name.startswith(("_", "pytest", "distutils"))}
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hex."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mlx_platform.core.errors import UnavailableError, UsageError
-from mlx_platform.core.files import file_lock, sha256_of, write_atomic
+from mlx_platform.core.files import file_lock, write_atomic
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -25,12 +25,6 @@ def test_a_target_that_cannot_be_written_is_one_sentence_and_leaves_nothing(tmp_
 
     assert list((tmp_path / "folder").iterdir()) == []
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".folder")] == []
-
-
-def test_the_digest_of_a_file_is_its_sha256(tmp_path: Path) -> None:
-    (tmp_path / "abc").write_bytes(b"abc")
-
-    assert sha256_of(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 _HOLD_AND_DIE = """

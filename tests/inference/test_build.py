@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support import sha256_of
 
 from mlx_platform.core.errors import NotFoundError, UsageError
-from mlx_platform.core.files import sha256_of
 from mlx_platform.inference.build import BuildOptions, build_package, environment_lock
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package

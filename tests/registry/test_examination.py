@@ -10,7 +10,8 @@ from mlx_platform.registry.anchor import Anchor, trail
 from mlx_platform.registry.examination import Finding, examine_model
 from mlx_platform.registry.examined import Examined
 from mlx_platform.registry.journal import Journal, next_event, read_journal
-from mlx_platform.registry.version import DIGEST, LABEL, Row, Version, version_of
+from mlx_platform.registry.row import Row
+from mlx_platform.registry.version import DIGEST, LABEL, Version, version_of
 
 NOW = datetime(2026, 3, 8, 12, tzinfo=UTC)
 MADE = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)

@@ -13,9 +13,9 @@ from hostile import LOCATIONS
 from plain_mlflow import Plain
 from projects import Project
 from pullers import pull_at_once
+from support import sha256_of
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
-from mlx_platform.core.files import sha256_of
 from mlx_platform.core.settings import load_settings
 from mlx_platform.inference import build
 from mlx_platform.inference.package import Package

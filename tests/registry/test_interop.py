@@ -16,10 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 from plain_mlflow import tracking
 from projects import Project, write_network
 from services import S3Endpoint
-from support import clean_environment
+from support import clean_environment, sha256_of
 
 from mlx_platform.core.errors import IntegrityError
-from mlx_platform.core.files import sha256_of
 from mlx_platform.core.settings import load_settings
 from mlx_platform.inference.build import build_package
 from mlx_platform.inference.model import Model

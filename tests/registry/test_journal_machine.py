@@ -22,7 +22,8 @@ from mlx_platform.registry.difference import compare
 from mlx_platform.registry.journal import Event, Kind, decode_event, fold, read_journal
 from mlx_platform.registry.ledger import ANYTHING, EVENT_TAG, Ledger
 from mlx_platform.registry.ref import JOURNAL_PREFIX
-from mlx_platform.registry.version import DIGEST, Row, Version, version_of
+from mlx_platform.registry.row import Row
+from mlx_platform.registry.version import DIGEST, Version, version_of
 
 MODEL = "digits"
 ALIASES = ("production", "staging")

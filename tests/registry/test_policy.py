@@ -21,7 +21,8 @@ from mlx_platform.registry.policy import (
     requirements,
     self_checked,
 )
-from mlx_platform.registry.version import UNKNOWN_TIME, Row, Version, evidence_of, version_of
+from mlx_platform.registry.row import Row
+from mlx_platform.registry.version import UNKNOWN_TIME, Version, evidence_of, version_of
 
 DIGEST = "d" * 64
 NOW = datetime(2026, 3, 8, 12, tzinfo=UTC)

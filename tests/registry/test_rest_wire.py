@@ -16,7 +16,8 @@ import pytest
 from peers import Talk, answer, peer, saying
 
 from mlx_platform.core.errors import IntegrityError, MlxError, NotFoundError, UnavailableError, UsageError
-from mlx_platform.registry.rest_calls import ANSWER_CAP, Api, LostError
+from mlx_platform.registry.refusals import LostError
+from mlx_platform.registry.rest_calls import ANSWER_CAP, Api
 from mlx_platform.registry.rest_login import login
 
 
@@ -155,6 +156,21 @@ def test_an_answer_that_is_announced_as_too_large_is_not_even_read() -> None:
 
     with peer(announce) as server, pytest.raises(IntegrityError):
         ask(server.uri, timeout=60)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_refusal_of_any_size_is_a_refusal(announced: bool) -> None:
+    def page(connection: socket.socket, _head: str, _body: bytes) -> bool:
+        length = f"Content-Length: {64 << 20}\r\n" if announced else ""
+        connection.sendall(f"HTTP/1.1 500 Oops\r\nContent-Type: text/html\r\n{length}\r\n".encode())
+        connection.sendall(b"<p>" * (1 << 20))
+        return False
+
+    with peer(page) as server:
+        with pytest.raises(UnavailableError, match="status 500") as caught:
+            api(server.uri).write("runs/create", {}, "start a run")
+
+        assert caught.value.exit_code == 9
 
 
 def test_nobody_listens() -> None:

@@ -3,8 +3,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from mlx_platform.registry.row import Row
 from mlx_platform.registry.runs import RunRecord, dataset_text, lineage_of
-from mlx_platform.registry.version import Row, Version, check_lineage, version_of
+from mlx_platform.registry.version import Version, check_lineage, version_of
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from projects import Project, evidence_of
 
-from mlx_platform.core.errors import MlxError, NotFoundError, UnavailableError, UsageError
+from mlx_platform.core.errors import IntegrityError, MlxError, NotFoundError, UnavailableError, UsageError
 from mlx_platform.core.settings import load_settings
 from mlx_platform.registry import store as store_module
 from mlx_platform.registry.address import parse_address
 from mlx_platform.registry.catalog import Catalog
+from mlx_platform.registry.refusals import LostError
 from mlx_platform.registry.sqlite_read import SqliteReader
 from mlx_platform.registry.sqlite_write import SqliteWriter
 from mlx_platform.registry.store import Store
@@ -273,6 +274,63 @@ def test_a_move_whose_answer_was_lost_is_known_by_its_event(
     assert event is not None
     assert event.valid
     assert project.anew().resolve("digits@production").number == 2
+
+
+@pytest.mark.parametrize("write", ["create_version", "set_alias"])
+def test_a_move_that_nobody_answered_may_have_been_made_and_the_error_says_so(
+    project: Project, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    def lose(*_arguments: Any, **_options: Any) -> int:
+        raise LostError("No answer within 10 s.")
+
+    monkeypatch.setattr(SqliteWriter, write, lose)
+
+    with pytest.raises(UnavailableError, match="production may have been moved to 2 all the") as caught:
+        project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+
+    assert "mlx history digits" in caught.value.hint
+
+
+def test_a_move_whose_outcome_cannot_be_read_may_have_been_made(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = SqliteWriter.create_version
+
+    def away(*_arguments: Any, **_options: Any) -> None:
+        raise UnavailableError("The registry is away.")
+
+    def go_away(self: SqliteWriter, *arguments: Any, **options: Any) -> int:
+        number = real(self, *arguments, **options)
+        monkeypatch.setattr(SqliteReader, "rows", away)
+        return number
+
+    monkeypatch.setattr(SqliteWriter, "create_version", go_away)
+
+    with pytest.raises(UnavailableError, match="production may have been moved to 2 all the"):
+        project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+
+
+def test_a_version_that_is_not_ready_takes_nobodys_place(project: Project) -> None:
+    connection = sqlite3.connect(project.database)
+    with connection:
+        connection.execute("UPDATE model_versions SET status = 'PENDING_REGISTRATION' WHERE version = 3")
+    connection.close()
+
+    assert [row.number for row in store_of(project).rows("digits", limit=1)] == [2]
+
+
+def test_a_file_that_is_announced_as_too_large_is_not_fetched(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(bytes(11))
+    target = tmp_path / "target"
+    target.mkdir()
+    location = f"{tmp_path.as_uri()}/model.onnx"
+
+    with pytest.raises(IntegrityError, match="more than 10 bytes"):
+        store_of(project).download(location, target, 10)
+    assert list(target.iterdir()) == []
+    store_of(project).download(location, target, 11)
+
+    assert (target / "model.onnx").stat().st_size == 11
 
 
 def test_a_slow_winner_does_not_overwrite_a_newer_holder(

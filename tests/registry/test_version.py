@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 
 from mlx_platform.core.errors import UsageError
+from mlx_platform.registry.row import Row, created_at
 from mlx_platform.registry.version import (
     METRICS,
     PARAMS,
     UNKNOWN_TIME,
     Lineage,
-    Row,
     check_lineage,
-    created_at,
     evidence_of,
     model_id_of,
     version_of,

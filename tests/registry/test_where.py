@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.registry.fields import Known
-from mlx_platform.registry.version import Row, version_of
+from mlx_platform.registry.row import Row
+from mlx_platform.registry.version import version_of
 from mlx_platform.registry.where import DEPTH_CAP, LENGTH_CAP, parse_where
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)

@@ -7,6 +7,7 @@ from projects import Project, evidence_of, write_network
 from mlx_platform.core.errors import NotFoundError, UsageError
 from mlx_platform.core.report import Table
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.inference.package import seal
 from mlx_platform.workflows.diff import diff
 
 
@@ -86,6 +87,19 @@ def test_missing_bytes_leave_the_rest_and_are_never_a_pass(project: Project) -> 
     assert warning.startswith("Not compared: graph, files, environment. ")
     assert inner.data["parts"]["io"] == {"changed": [], "same": 3, "compared": True, "problem": ""}
     assert inner.exit_code == 7
+
+
+def test_an_environment_that_cannot_be_read_is_not_compared(project: Project, tmp_path: Path) -> None:
+    folder = shutil.copytree(project.folder / "packages" / "1", tmp_path / "package")
+    (folder / "environment.lock").write_text("no = [TOML")
+    seal(folder)
+
+    result = diff(project.context, "digits/1", str(folder), only=("environment",), exit_code=True)
+
+    assert (result.exit_code, result.data["parts"]["environment"]["compared"]) == (7, False)
+    assert result.warnings == (
+        f"Not compared: environment. The environment.lock of {folder} cannot be read.",
+    )
 
 
 def test_other_inputs_labels_and_operators_are_told(project: Project, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from mlx_platform.core.clock import system_clock
 from mlx_platform.core.errors import GateFailedError, IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.report import Result
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.inference.package import seal
 from mlx_platform.registry.anchor import ANCHOR_TAG
 from mlx_platform.registry.version import QUARANTINED
 from mlx_platform.workflows.context import Context, make_context
@@ -310,6 +311,17 @@ def test_a_package_is_examined_with_its_golden_cases(moved: Project) -> None:
     assert (result.exit_code, result.data["version"], result.data["problems"]) == (0, 2, [])
     assert [check.verdict for check in result.report.checks] == [Verdict.PASS] * 3
     assert doctor_package(moved.context, str(moved.folder / "packages" / "1")).data["version"] is None
+
+
+def test_a_package_without_golden_cases_is_undecided(moved: Project) -> None:
+    folder = moved.folder / "packages" / "1"
+    (folder / "golden.jsonl").unlink()
+    seal(folder)
+
+    result = doctor_package(moved.context, str(folder))
+
+    assert (result.exit_code, result.data["cases"]) == (7, 0)
+    assert "nothing says what it should answer" in result.report.summary
 
 
 def test_a_package_with_changed_bytes_is_an_integrity_error(moved: Project) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mlx_platform.core.clock import Clock
-from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError
+from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError, UnavailableError
 from mlx_platform.core.text import printable
 from mlx_platform.registry.anchor import ANCHOR_TAG
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.difference import Difference, compare
 from mlx_platform.registry.journal import Event, Journal, Kind, next_event, read_journal
 from mlx_platform.registry.ref import JOURNAL_PREFIX, is_alias
+from mlx_platform.registry.refusals import LostError
 from mlx_platform.registry.standing import Standing, rolled_back
 from mlx_platform.registry.version import Version
 
@@ -149,7 +150,10 @@ class Ledger:
             )
             written, journal = self._append(event, first=not journal.events)
             if written.valid:
-                self._settle(name, alias, journal)
+                try:
+                    self._settle(name, alias, journal)
+                except UnavailableError as error:
+                    raise _perhaps(event, error) from error
                 return written
         raise ConflictError(f"The aliases of {name} move too often right now.", hint="Try again in a moment.")
 
@@ -187,8 +191,13 @@ class Ledger:
         except MlxError as error:
             failure = error
         # The answer may have been lost on the way back although the event was written.
-        journal = self.journal(event.model)
+        try:
+            journal = self.journal(event.model)
+        except UnavailableError as error:
+            raise _perhaps(event, failure or error) from error
         written = next((found for found in journal.events if found.id == event.id), None)
+        if written is None and isinstance(failure, LostError):
+            raise _perhaps(event, failure) from failure  # the registry may still be at it
         if written is None:
             raise failure or IntegrityError(
                 f"The journal of {event.model} lost an event that was just written."
@@ -223,6 +232,17 @@ def _sentence(event: Event) -> str:
     before = event.from_version or "nobody"
     text = f"{event.kind} {event.alias}: {before} → {event.to_version or 'nobody'} by {event.actor}"
     return f"{text}: {event.reason}" if event.reason else text
+
+
+def _perhaps(event: Event, failure: MlxError) -> MlxError:
+    """The error of a write that nobody knows the outcome of."""
+    if not isinstance(failure, UnavailableError):
+        return failure  # the registry itself has refused it
+    return UnavailableError(
+        f"{failure.message} {event.model}@{event.alias} may have been moved to "
+        f"{event.to_version or 'nobody'} all the same.",
+        hint=f"See, once the registry answers: mlx history {event.model}",
+    )
 
 
 def _moved(name: str, alias: str, last: Event | None) -> ConflictError:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from mlx_platform.registry.version import Row
+from mlx_platform.registry.row import Row
 
 
 def name_filter(name: str) -> str:

@@ -10,6 +10,11 @@ from mlx_platform.registry.address import locked
 
 T = TypeVar("T")
 
+
+class LostError(UnavailableError):
+    """No answer came back, or not a whole one; what was asked for may have been done."""
+
+
 _ERRORS: dict[str, type[MlxError]] = {
     "INVALID_PARAMETER_VALUE": UsageError,
     "RESOURCE_DOES_NOT_EXIST": NotFoundError,

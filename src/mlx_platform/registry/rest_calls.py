@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from mlx_platform.core.errors import IntegrityError, MlxError, NotFoundError, UnavailableError
 from mlx_platform.core.text import first_line, printable
-from mlx_platform.registry.refusals import translate, unavailable
+from mlx_platform.registry.refusals import LostError, translate, unavailable
 from mlx_platform.registry.rest_login import Login
 from mlx_platform.registry.rest_wire import Answer, Deadline, Request, TooLargeError, Wire
 
@@ -29,10 +29,6 @@ Method = Literal["GET", "POST", "PATCH", "DELETE"]
 
 class NoEndpointError(UnavailableError):
     """The server does not know what it was asked for: it is older than the question, or no registry."""
-
-
-class LostError(UnavailableError):
-    """The connection broke while an answer was waited for; what was asked for may have been done."""
 
 
 class Api:
@@ -138,7 +134,8 @@ class Api:
                 f"Could not {doing}: the server sends more than {cap:,} bytes, which no registry does."
             ) from error
         except TimeoutError as error:
-            raise unavailable(f"no answer within {self._timeout:g} s", self._shown, doing) from error
+            lost = unavailable(f"no answer within {self._timeout:g} s", self._shown, doing)
+            raise LostError(lost.message, hint=lost.hint) from error
         except ssl.SSLCertVerificationError as error:
             raise UnavailableError(
                 f"Could not {doing} at {self._shown}: its certificate is not trusted "

@@ -12,7 +12,8 @@ from mlx_platform.registry.reader import name_filter
 from mlx_platform.registry.refusals import again
 from mlx_platform.registry.rest_calls import Api, Method
 from mlx_platform.registry.rest_parse import needed, pairs, ready, table, tables, text, version_row, whole
-from mlx_platform.registry.version import PROMPT, Row
+from mlx_platform.registry.row import Row
+from mlx_platform.registry.version import PROMPT
 
 _PAGE = 500  # versions with all their tags: some megabytes
 _PAGES = 2000

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlx_platform.core.errors import IntegrityError
-from mlx_platform.registry.version import Row
+from mlx_platform.registry.row import Row
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _WORDS = {"NaN", "Infinity", "-Infinity"}

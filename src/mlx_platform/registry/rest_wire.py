@@ -104,7 +104,7 @@ class Wire:
         Args:
             request: what is asked.
             deadline: when to give up.
-            cap: most bytes of an answer of status 200.
+            cap: most bytes of an answer of status 200; of any other the first 1 MiB is read, and no more.
             sink: takes the bytes of an answer of status 200, instead of `body`.
 
         Raises:
@@ -117,7 +117,9 @@ class Wire:
             connection.request(request.method, request.target, body=request.body, headers=request.headers)
             response = connection.getresponse()
             fine = response.status == 200
-            body = _read(response, cap if fine else _REFUSAL_CAP, deadline, sink if fine else None)
+            body = _read(response, cap, deadline, sink) if fine else _read_start(response, deadline)
+            if not response.isclosed():
+                connection.close()  # with what was left unread nothing else can be asked on it
         except BaseException:
             connection.close()
             raise
@@ -234,6 +236,19 @@ def _read(response: http.client.HTTPResponse, cap: int, deadline: Deadline, sink
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)
     return into.getvalue() if isinstance(into, io.BytesIO) and sink is None else b""
+
+
+def _read_start(response: http.client.HTTPResponse, deadline: Deadline) -> bytes:
+    # A refusal is known by its status: a page of any size around it makes it no other one.
+    parts: list[bytes] = []
+    left = _REFUSAL_CAP
+    while left and (chunk := response.read(min(left, _CHUNK))):
+        left -= len(chunk)
+        deadline.moved(len(chunk))
+        parts.append(chunk)
+    if left and response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    return b"".join(parts)
 
 
 def _open(host: str, port: int, deadline: Deadline) -> socket.socket:

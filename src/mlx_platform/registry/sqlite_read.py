@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mlx_platform.registry.row import Row
 from mlx_platform.registry.sqlite_file import DELETED, WORKSPACE, columns_of, no_registry, open_database
-from mlx_platform.registry.version import Row
 
 _NEEDED = {
     "registered_models": {"name"},

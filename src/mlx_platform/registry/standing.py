@@ -5,7 +5,8 @@ from dataclasses import field
 
 from mlx_platform.core.values import frozen
 from mlx_platform.registry.journal import Journal
-from mlx_platform.registry.version import Row, Version, version_of
+from mlx_platform.registry.row import Row
+from mlx_platform.registry.version import Version, version_of
 
 
 @frozen

@@ -55,9 +55,13 @@ class Store(StoreReader):
         """
         folder, _, name = location.rpartition("/")
         with self._bytes(folder, "download a package") as store:
+            announced = [entry.file_size for entry in store.list_artifacts() if entry.path == name]
+            if any(size and size > cap for size in announced):
+                raise _too_large(name, cap)
             store.download_artifacts(name, str(target))
+        # Not every store says how large its files are, and none is bound by what it says.
         if (target / name).stat().st_size > cap:
-            raise IntegrityError(f"{printable(name, 200)} in the store has more than {cap:,} bytes.")
+            raise _too_large(name, cap)
 
     def upload(self, location: str, folder: Path) -> None:
         """Copy every file of a folder into a store that is not this machine's disk."""
@@ -378,6 +382,10 @@ class Store(StoreReader):
             # A server's refusal says so in MLflow's own form; anything else that comes back is no answer.
             answered = self._address.kind != "server" or isinstance(error, RestException)
             raise translate(error, code, answered=answered, doing=doing, shown=self._address.shown) from error
+
+
+def _too_large(name: str, cap: int) -> IntegrityError:
+    return IntegrityError(f"{printable(name, 200)} in the store has more than {cap:,} bytes.")
 
 
 @contextmanager

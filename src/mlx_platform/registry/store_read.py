@@ -6,8 +6,8 @@ from typing import Any
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError
 from mlx_platform.registry.reader import name_filter
+from mlx_platform.registry.row import Row
 from mlx_platform.registry.runs import CONTEXT_TAG, RunRecord
-from mlx_platform.registry.version import Row
 
 PAGE = 1000
 
@@ -47,8 +47,9 @@ class StoreReader:
             ),
             f"list the versions of {name}",
             limit=limit,
+            wanted=_ready,
         )
-        return tuple(_row(version) for version in versions if version.status == "READY")
+        return tuple(_row(version) for version in versions)
 
     def tagged(self, name: str, key: str, value: str) -> tuple[int, ...]:
         """The versions of a model that have a tag of exactly this value, newest first."""
@@ -63,9 +64,7 @@ class StoreReader:
             f"search the versions of {name}",
         )
         return tuple(
-            int(version.version)
-            for version in found
-            if version.status == "READY" and version.tags.get(key) == value
+            int(version.version) for version in found if _ready(version) and version.tags.get(key) == value
         )
 
     def aliases(self, name: str) -> dict[str, int]:
@@ -143,20 +142,29 @@ class StoreReader:
                 version = client.get_model_version(name, str(number))
         except NotFoundError:
             return None
-        return version if version.status == "READY" else None
+        return version if _ready(version) else None
 
     def _pages(
-        self, search: Callable[[str | None], Any], doing: str, *, limit: int | None = None
+        self,
+        search: Callable[[str | None], Any],
+        doing: str,
+        *,
+        limit: int | None = None,
+        wanted: Callable[[Any], bool] = lambda _: True,
     ) -> list[Any]:
         found: list[Any] = []
         token: str | None = None
         while True:
             with self._door(doing):
                 page = search(token)
-            found += list(page)
+            found += filter(wanted, page)
             token = page.token or None
             if token is None or (limit is not None and len(found) >= limit):
                 return found[:limit]
+
+
+def _ready(version: Any) -> bool:
+    return bool(version.status == "READY")
 
 
 def _row(version: Any) -> Row:

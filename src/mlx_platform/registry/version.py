@@ -18,6 +18,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.text import printable
 from mlx_platform.core.values import frozen
 from mlx_platform.registry.ref import is_alias, is_name
+from mlx_platform.registry.row import Row, created_at
 
 DIGEST = "mlx.digest"
 CONTENT = "mlx.content"
@@ -60,21 +61,6 @@ _DESCRIPTION_CAP = 5000
 _GATES_CAP = 200
 _MODEL_ID = re.compile(r"models:/(m-[0-9a-f]{32})")
 _STAGES = {"Staging", "Production", "Archived"}
-
-
-@frozen
-class Row:
-    """A model version as the registry stores it: every text in it is untrusted."""
-
-    name: str
-    number: int
-    created_ms: int
-    source: str
-    run_id: str
-    description: str
-    tags: Mapping[str, str]
-    stage: str = ""
-    """What MLflow had before it had aliases: `Staging`, `Production`, `Archived`, `None`."""
 
 
 @frozen
@@ -348,14 +334,6 @@ def version_of(
         doubt=doubt,
         unreadable=tuple(tag for tag, damaged in unreadable.items() if damaged),
     )
-
-
-def created_at(row: Row) -> datetime | None:
-    """When a row was made; None when what it says is no time."""
-    try:
-        return datetime.fromtimestamp(row.created_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def evidence_of(version: Version) -> dict[str, EvidenceSummary]:

@@ -113,7 +113,7 @@ def _part(name: str, before: _Side, after: _Side) -> Part:
     if before.digest and before.digest == after.digest:
         return Part(name)
     if before.package and after.package:
-        return _packaged(name, before.package, after.package)
+        return _packaged(name, before, after, (before.package, after.package))
     if name == "io" and before.version and after.version:
         return compare(name, tables.io_of_tags(before.version), tables.io_of_tags(after.version))
     problem = next(side.problem for side in (before, after) if side.package is None)
@@ -136,13 +136,21 @@ def _registered(name: str, before: _Side, after: _Side) -> Part:
     return Part(name, problem=f"{other.ref} is not registered.", applies=False)
 
 
-def _packaged(name: str, before: "Package", after: "Package") -> Part:
+def _packaged(name: str, before: _Side, after: _Side, packages: tuple["Package", "Package"]) -> Part:
     if name == "graph":
         from mlx_platform.inference.outline import read_outline
 
-        return tables.graph(read_outline(before.model_path), read_outline(after.model_path))
-    read = {"io": tables.io_of_package, "files": tables.files, "environment": tables.environment}[name]
-    return compare(name, read(before), read(after))
+        old, new = (read_outline(package.model_path) for package in packages)
+        return tables.graph(old, new)
+    if name == "environment":
+        locks = [tables.environment(package) for package in packages]
+        unread = [side.ref for side, lock in zip((before, after), locks, strict=True) if lock is None]
+        if unread:
+            return Part(name, problem=f"The environment.lock of {listed(unread)} cannot be read.")
+        return compare(name, locks[0] or {}, locks[1] or {})
+    read = {"io": tables.io_of_package, "files": tables.files}[name]
+    first, second = (read(package) for package in packages)
+    return compare(name, first, second)
 
 
 def _verdict(parts: Sequence[Part], *, asked: bool) -> Verdict:

@@ -85,14 +85,14 @@ def files(package: "Package") -> dict[str, Value]:
     return found | {entry.path: entry.sha256 for entry in package.manifest.files}
 
 
-def environment(package: "Package") -> dict[str, Value]:
-    """The exact versions that the package was built with."""
+def environment(package: "Package") -> dict[str, Value] | None:
+    """The exact versions that the package was built with; None where nobody can read them."""
     from mlx_platform.inference.package import LOCK
 
     try:
         lock = tomllib.loads((package.root / LOCK).read_text())
     except (OSError, ValueError):
-        return {}
+        return None
     packages = lock.pop("packages", {})
     plain = {key: value for key, value in lock.items() if isinstance(value, str)}
     return plain | (dict(packages) if isinstance(packages, dict) else {})
