@@ -112,7 +112,7 @@ def test_values_fit_the_option_and_the_model_that_was_named(registry: Project) -
     assert offered("promote", "digits/1", "--to", "") == ["staging", "production"]
     assert meaning("promote", "digits/1", "--to", "production") == "now version 2"
     assert offered("promote", "digits/1", "--to=st") == ["--to=staging"]
-    assert offered("rollback", "digits", "--to", "") == ["3", "2", "1"]
+    assert offered("diff", "digits/1", "digits/2", "--only", "m") == ["metrics"]
     assert offered("promote", "digits/1", "--expect", "") == ["none", "3", "2", "1"]
     assert "evaluation" in offered("promote", "digits/1", "--to", "production", "--override", "")
     assert "evaluation" not in offered("promote", "digits/1", "--to", "staging", "--override", "")
@@ -318,3 +318,24 @@ def test_tab_completes_in_a_real_shell(shell: str, project: Project) -> None:
             shown = terminal.until(rf"\]END{number}")
             plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
             assert f"{COMPLETED[typed]}END{number}" in plain
+
+
+def test_only_what_a_rollback_may_go_to_is_offered_best_first(registry: Project) -> None:
+    registry.catalog.move("digits", "production", 1, kind="promote", actor="x")
+    registry.catalog.move("digits", "production", 3, kind="promote", actor="x")
+
+    assert offered("rollback", "digits", "--to", "") == ["1", "2"]
+    assert offered("rollback", "digits@staging", "--to", "") == []
+    assert "digits@staging" in offered("rollback", "digits@")
+
+
+def test_every_form_of_a_reference_is_offered(registry: Project) -> None:
+    assert offered("show", "digits:") == ["digits:3", "digits:2", "digits:1"]
+    assert offered("show", "models:/digits/") == ["models:/digits/3", "models:/digits/2", "models:/digits/1"]
+    assert offered("diff", "digits/1", "digits@p") == ["digits@production"]
+    assert offered("register", "x", "models:/digits@s") == ["models:/digits@staging"]
+
+
+def test_fields_are_offered_one_by_one(registry: Project) -> None:
+    assert offered("show", "digits/2", "--fields", "dig") == ["digest"]
+    assert offered("show", "digits@production", "--fields", "digest,params.") == ["digest,params.lr"]

@@ -15,6 +15,13 @@ def test_a_pair_needs_a_key_and_an_equals_sign(word: str) -> None:
         pairs([word], "--param")
 
 
+def test_a_key_has_one_value() -> None:
+    with pytest.raises(UsageError, match="--param names 'a' twice"):
+        pairs(["a=1", "b=2", " a=2"], "--param")
+    with pytest.raises(UsageError, match="--metric names 'f1' twice"):
+        numbers(["f1=1", "f1=1"], "--metric")
+
+
 @pytest.mark.parametrize("word", ["f1=high", "f1=", "f1=nan", "f1=inf", "f1=1e999"])
 def test_a_metric_is_a_finite_number(word: str) -> None:
     with pytest.raises(UsageError, match="--metric f1="):

@@ -75,3 +75,26 @@ def test_the_commit_of_the_training_code_is_kept_and_marked_dirty(project: Proje
     assert "with changes that were not committed" in mlx("show", "digits/4").out
     found = mlx("list", "--where", "git_commit contains dirty and dataset = 7", "--json").data["versions"]
     assert [version["label"] for version in found] == [registered.data["label"]]
+
+
+@pytest.mark.parametrize("text", ["digits/2~1", "digits/-1", "~0"])
+def test_what_is_neither_a_reference_nor_a_file_is_told_the_grammar(
+    project: Project, mlx: RunCommand, text: str
+) -> None:
+    outcome = mlx("resolve", text)
+
+    assert outcome.code == 2
+    assert "NAME@ALIAS~1" in outcome.err
+    assert "register" not in outcome.err
+
+
+def test_an_error_names_the_command_as_its_result_does(project: Project, mlx: RunCommand) -> None:
+    assert mlx("events", "test", "ops", "--json").document["command"] == "events test"
+    assert mlx("doctor", "registry", "nobody", "--json").document["command"] == "doctor registry"
+    assert mlx("show", "doctor/1", "--json").document["command"] == "show"
+
+
+def test_groups_have_examples_and_a_whole_sentence_in_the_list(mlx: RunCommand) -> None:
+    for group in ("events", "doctor"):
+        assert f"mlx {group} " in mlx(group, "--help").out.partition("Examples:")[2]
+    assert "..." not in mlx("--help").out.partition("Commands:")[2]

@@ -156,3 +156,10 @@ def test_sinks_of_events_come_from_the_file_only(tmp_path: Path) -> None:
 def test_impossible_values_of_a_sink_are_refused(tmp_path: Path, line: str) -> None:
     with pytest.raises(UsageError, match="is not possible"):
         load_settings(write(tmp_path, f"[[events.sinks]]\n{line}"), environment={})
+
+
+def test_naming_one_key_of_a_policy_keeps_the_others(tmp_path: Path) -> None:
+    young = load_settings(write(tmp_path, '[promotion.production]\nmin_age = "1d"'), {})
+    assert young.promotion["production"].needs == ("evaluation",)
+    nothing = load_settings(write(tmp_path, "[promotion.production]\nneeds = []"), {})
+    assert nothing.promotion["production"].needs == ()

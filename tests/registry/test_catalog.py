@@ -76,7 +76,7 @@ def test_every_form_of_reference_resolves(project: Project) -> None:
         ("digits", UsageError, "say which version"),
         ("digits@production", NotFoundError, "holds the alias"),
         ("digits-20200101-001", NotFoundError, "no version with the label"),
-        ("./model.onnx", UsageError, "is a path"),
+        ("./model.onnx", UsageError, "no reference to a version, and no file"),
     ],
 )
 def test_what_does_not_resolve_says_what_is_there(
@@ -84,6 +84,14 @@ def test_what_does_not_resolve_says_what_is_there(
 ) -> None:
     with pytest.raises(error, match=said):
         project.catalog.resolve(ref)
+
+
+def test_a_model_that_nobody_has_registered_is_told_how_to_be(project: Project, tmp_path: Path) -> None:
+    path = tmp_path / "my model.onnx"
+    path.touch()
+    with pytest.raises(UsageError, match="is a path") as caught:
+        project.catalog.resolve(str(path))
+    assert caught.value.hint == f"Register it with: mlx register NAME '{path}'"
 
 
 def test_a_bare_name_lists_the_aliases(project: Project) -> None:

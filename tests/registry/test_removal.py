@@ -1,16 +1,17 @@
 import threading
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from projects import Project
 
 from mlx_platform.core.errors import ConflictError, NotFoundError
 from mlx_platform.core.settings import load_settings
+from mlx_platform.registry import removal
 from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.journal import Journal
 from mlx_platform.registry.removal import DELETING, uses_of
-from mlx_platform.registry.version import QUARANTINED, Lineage, model_id_of
+from mlx_platform.registry.version import QUARANTINED, Lineage, Version, model_id_of
 
 
 def promote(project: Project, *numbers: int, alias: str = "production") -> None:
@@ -189,8 +190,8 @@ def test_a_promotion_waits_for_a_deletion_that_was_announced(
     promote(project, 1)
     other = project.anew()
     version = other.resolve("digits/2")
-    ledger = project.catalog._ledger
-    append = ledger._append
+    ledger, waits = project.catalog._ledger, threading.Event()
+    append, load = ledger._append, project.catalog._backend.load
 
     def announce_after(*arguments: object, **options: object) -> object:
         written = append(*arguments, **options)  # type: ignore[arg-type]
@@ -198,17 +199,53 @@ def test_a_promotion_waits_for_a_deletion_that_was_announced(
         return written
 
     def give_up() -> None:
-        time.sleep(0.2)
+        assert waits.wait(60)
         other.set_tags(version, {DELETING: ""})
 
+    def look(name: str, number: int, *standing: Any) -> Version | None:
+        found = load(name, number, *standing)
+        if found and found.tags.get(DELETING):
+            waits.set()
+        return found
+
     monkeypatch.setattr(ledger, "_append", announce_after)
+    monkeypatch.setattr(project.catalog._backend, "load", look)
+    monkeypatch.setattr(removal, "_WAIT_SECONDS", 60.0)
     giving_up = threading.Thread(target=give_up)
     giving_up.start()
     event = project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
     giving_up.join()
 
     assert event
+    assert waits.is_set()
     assert project.anew().resolve("digits@production").number == 2
+
+
+def test_an_archiving_that_comes_between_a_promotion_and_its_end_takes_the_alias_back(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote(project, 1)
+    other = project.anew()
+    ledger = project.catalog._ledger
+    append = ledger._append
+
+    def archive_after(*arguments: object, **options: object) -> object:
+        written = append(*arguments, **options)  # type: ignore[arg-type]
+        if written[0].to_version == 2:
+            # As if the archiving had looked just before the event was there.
+            monkeypatch.setattr(other.removal, "_refuse_holder", lambda _: None)
+            other.removal.archive(other.resolve("digits/2"), actor="bob", reason="too slow")
+        return written
+
+    monkeypatch.setattr(removal, "_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(ledger, "_append", archive_after)
+    with pytest.raises(ConflictError, match="digits/2 was archived while it was moved to production"):
+        project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+
+    catalog = project.anew()
+    assert catalog.resolve("digits@production").number == 1
+    assert [event.kind for event in catalog.history("digits")] == ["rollback", "promote", "promote"]
+    assert catalog.resolve("digits/2").archived
 
 
 def test_an_archived_version_says_by_whom_and_why_and_comes_back(project: Project) -> None:

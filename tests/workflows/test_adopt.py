@@ -5,14 +5,15 @@ import pytest
 from hostile import LOCATIONS
 from plain_mlflow import Plain
 from projects import Project, evidence_of
-from support import RunCommand
+from support import RunCommand, sha256_of
 
 from mlx_platform.core.errors import ConflictError, MlxError, NotFoundError, UsageError
-from mlx_platform.core.files import sha256_of
 from mlx_platform.workflows.adopt import adopt
+from mlx_platform.workflows.gate import gate
 from mlx_platform.workflows.promote import promote
 from mlx_platform.workflows.register import register
 from mlx_platform.workflows.rollback import rollback
+from mlx_platform.workflows.show import show
 
 
 def test_a_version_is_adopted_with_what_its_run_knows(theirs: Project) -> None:
@@ -31,7 +32,7 @@ def test_a_version_is_adopted_with_what_its_run_knows(theirs: Project) -> None:
     assert version.tags["mlx.actor"] == "tester"
     assert theirs.catalog.holders("theirs") == {"champion": 3}
     assert result.report.next_steps == (
-        "mlx eval theirs/5 --data TEST.parquet",
+        "mlx eval theirs/5 --data TEST.parquet --gates gates.toml",
         "mlx promote theirs/5 --to production --expect none",
     )
     assert any("loss" in warning for warning in result.warnings)
@@ -94,6 +95,18 @@ def test_what_cannot_be_adopted_does_not_keep_the_others_from_it(theirs: Project
     (refused,) = outcome.data["refused"]
     assert (refused["from"], refused["error"]["code"]) == ("theirs/4", "usage")
     assert "sklearn" in mlx("adopt", "theirs").out
+
+
+def test_nobody_is_told_to_adopt_what_cannot_be(theirs: Project) -> None:
+    shown = show(theirs.context, "theirs/4")
+    gated = gate(theirs.context, "theirs/4", to="staging")
+    with pytest.raises(ConflictError) as caught:
+        promote(theirs.context, "theirs/4", to="staging")
+
+    assert "mlx adopt" not in f"{shown.report.next_steps} {shown.warnings} {gated.data['commands']}"
+    assert any("skops" in warning for warning in shown.warnings)
+    assert "skops" in caught.value.hint
+    assert show(theirs.context, "theirs/3").report.next_steps == ("mlx adopt theirs/3",)
 
 
 def test_nothing_to_adopt_is_said(project: Project) -> None:

@@ -63,3 +63,18 @@ def test_a_model_without_versions_says_so(project: Project) -> None:
 
     with pytest.raises(NotFoundError, match="The model digits has no version left"):
         list_versions(project.context, "digits")
+
+
+def test_what_holds_an_alias_is_not_told_to_be_archived(project: Project) -> None:
+    project.catalog.move("digits", "production", 1, kind="promote", actor="ada")
+    with pytest.raises(ConflictError) as alone:
+        delete(project.context, "digits/1", confirm=lambda _: True)
+    project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+    with pytest.raises(ConflictError) as holder:
+        delete(project.context, "digits/2", confirm=lambda _: True)
+    with pytest.raises(ConflictError) as before:
+        delete(project.context, "digits/1", confirm=lambda _: True)
+
+    assert alone.value.hint == "Promote another version first."
+    assert holder.value.hint == "Promote another version first, or go back: mlx rollback digits@production"
+    assert "mlx archive digits/1" in before.value.hint

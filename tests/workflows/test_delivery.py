@@ -11,6 +11,9 @@ from projects import Project
 from receivers import receiving
 from support import RunCommand, clean_environment, run_process
 
+from mlx_platform.core.files import file_lock
+from mlx_platform.registry.courier import Courier
+
 COMMAND = [sys.executable, "-m", "mlx_platform.cli", "events", "deliver"]
 
 
@@ -97,14 +100,31 @@ def test_one_sink_that_fails_does_not_hold_the_others(moved: Project, mlx: RunCo
     assert sound.numbers == [1, 2, 3]
 
 
-def test_a_secret_that_is_missing_is_said_before_anything_is_sent(moved: Project, mlx: RunCommand) -> None:
-    with receiving() as receiver:
-        write(moved, receiver.toml("a"), receiver.toml("b", 'secret_env = "MLX_WEBHOOK_SECRET"'))
-        outcome = mlx("events", "deliver")
+def test_a_secret_that_is_missing_stops_its_own_sink_only(moved: Project, mlx: RunCommand) -> None:
+    with receiving() as receiver, receiving() as other:
+        write(moved, receiver.toml("b", 'secret_env = "MLX_WEBHOOK_SECRET"'), other.toml("a"))
+        outcome = mlx("events", "deliver", "--json")
 
     assert outcome.code == 2
     assert "'b' needs the environment variable MLX_WEBHOOK_SECRET, which is not set." in outcome.err
-    assert receiver.requests == []
+    assert outcome.document["command"] == "events deliver"
+    assert outcome.document["error"]["deliveries"][0]["delivered"] == [1, 2, 3]
+    assert (receiver.requests, other.numbers) == ([], [1, 2, 3])
+
+
+def test_a_sink_that_another_process_is_at_does_not_hold_the_others(
+    moved: Project, mlx: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Courier.deliver, "__kwdefaults__", {**Courier.deliver.__kwdefaults__, "patience": 0})
+    lock = moved.database.with_name(f".{moved.database.name}.outbox.a.lock")
+    with receiving() as receiver, file_lock(lock, timeout=1, purpose="a test"):
+        write(moved, receiver.toml("a"), receiver.toml("b"))
+        outcome = mlx("events", "deliver")
+
+    assert outcome.code == 9
+    assert "a: Another process is still delivering to a" in outcome.err
+    assert "3 events delivered to the rest." in outcome.err
+    assert receiver.numbers == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

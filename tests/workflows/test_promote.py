@@ -325,3 +325,32 @@ def test_the_holder_that_is_expected_is_a_version_of_the_same_model(project: Pro
     for expect in ("letters/1", "x/digits/1"):
         with pytest.raises(UsageError, match=f"'{expect}' is no version of digits"):
             promote(project.context, "digits/2", to="staging", expect=expect)
+
+
+def test_a_refusal_keeps_the_gates_that_were_let_pass_already(project: Project) -> None:
+    for number in (1, 2):
+        project.catalog.move("digits", "production", number, kind="promote", actor="ada")
+    rollback(project.context, "digits", verify=False)
+
+    with pytest.raises(GateFailedError) as caught:
+        promote(
+            project.context,
+            "digits/2",
+            to="production",
+            expect="1",
+            override=("evaluation",),
+            reason="it's ok",
+        )
+
+    flags = "--override evaluation --override quarantine --reason 'it'\"'\"'s ok' --expect 1"
+    assert f"mlx promote digits/2 --to production {flags}" in caught.value.hint
+
+
+def test_a_first_promotion_does_not_propose_a_rollback_that_cannot_be(project: Project) -> None:
+    for ref in ("digits/1", "digits/2"):
+        record(project, ref)
+    first = promote(project.context, "digits/1", to="production").report.next_steps
+    second = promote(project.context, "digits/2", to="production").report.next_steps
+
+    assert first == ("mlx serve digits@production",)
+    assert second == ("mlx serve digits@production", "mlx rollback digits")

@@ -265,3 +265,23 @@ def mlflow_gc(uri: str) -> None:
     environment = clean_environment(MLFLOW_TRACKING_URI=uri)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("to", ["-2", "~2"])
+def test_holders_are_counted_in_a_form_that_shells_leave_alone(moved: Project, to: str) -> None:
+    assert rollback(moved.context, "digits", to=to, dry_run=True).data["version"] == 1
+
+
+@pytest.mark.parametrize(("to", "said"), [("/home/ada", "a path"), ("~0", "counts no"), ("-0", "counts no")])
+def test_what_a_shell_made_of_a_tilde_is_told(moved: Project, to: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        rollback(moved.context, "digits", to=to)
+    assert "-1 for the holder before" in caught.value.hint
+
+
+def test_an_archived_target_says_how_to_take_it_out(moved: Project) -> None:
+    moved.catalog._backend.store.set_tags("digits", 1, {ARCHIVED: "true"})
+
+    with pytest.raises(ConflictError) as caught:
+        rollback(moved.context, "digits", to="1")
+    assert "mlx archive digits/1 --undo" in caught.value.hint

@@ -160,3 +160,28 @@ def test_a_number_that_two_models_have_parked_must_be_told_apart(moved: Project,
 
     assert outcome.code == 2
     assert "digits/1 and other/1" in outcome.err
+
+
+def test_an_error_is_gone_once_what_it_was_about_was_told(moved: Project, mlx: RunCommand) -> None:
+    with receiving(404, 404, 204) as receiver:
+        write(moved, receiver.toml(extra="max_attempts = 1"))
+        mlx("events", "deliver", "--wait", "0")
+        mlx("events", "deliver", "--wait", "0")
+        before = mlx("events", "status").out
+        assert mlx("events", "retry", "ops").code == 0
+        after = mlx("events", "status").out
+
+    assert "404" in before
+    assert "404" not in after
+
+
+def test_what_was_due_next_is_told_no_second_time_after_a_retry(moved: Project, mlx: RunCommand) -> None:
+    with receiving(503, 204) as receiver:
+        write(moved, receiver.toml())
+        mlx("events", "deliver", "--wait", "0")
+        assert mlx("events", "retry", "ops", "digits/1").code == 0
+        (standing,) = mlx("events", "status", "--json").data["standings"]
+        mlx("events", "deliver", "--wait", "0")
+
+    assert (standing["settled"], standing["pending"], standing["next_try"]) == (1, [2], None)
+    assert receiver.numbers == [1, 1, 2]

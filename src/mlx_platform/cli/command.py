@@ -80,9 +80,19 @@ class Application(typer.Typer):
     """Whether commands are there to be listed only, without their options."""
 
 
-def command_group(app: typer.Typer, name: str, summary: str) -> Application:
-    """Add a command that has commands of its own, such as `mlx doctor registry`."""
-    group = Application(cls=QuickGroup, name=name, help=summary, no_args_is_help=True, rich_markup_mode=None)
+def command_group(app: typer.Typer, name: str, summary: str, *, examples: tuple[str, ...]) -> Application:
+    """Add a command that has commands of its own, such as `mlx doctor registry`.
+
+    The first sentence of the summary stands in the list of commands, which has room for about 40 characters.
+    """
+    group = Application(
+        cls=QuickGroup,
+        name=name,
+        help=summary,
+        epilog=_epilog(examples),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
     if isinstance(app, Application):
         group.summaries = app.summaries
     if not isinstance(app, Application) or app.only in {None, name}:
@@ -126,12 +136,15 @@ def command(
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        # \b keeps the lines as they are.
-        epilog = "\b\n" + "\n".join(("Examples:", *(f"  {example}" for example in examples)))
-        app.command(name, cls=QuickCommand, epilog=epilog, short_help=summary)(invoke)
+        app.command(name, cls=QuickCommand, epilog=_epilog(examples), short_help=summary)(invoke)
         return invoke
 
     return register
+
+
+def _epilog(examples: tuple[str, ...]) -> str:
+    # \b keeps the lines as they are.
+    return "\b\n" + "\n".join(("Examples:", *(f"  {example}" for example in examples)))
 
 
 def _listed() -> None:

@@ -5,6 +5,7 @@ proposal a line. Nothing else is ever printed, and no failure is told: a shell h
 """
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 1.0  # for a registry on this disk
 _REMOTE_SECONDS = 0.25  # for one that may be at the end of the world
+_MODELS = "models:/"
 
 
 def respond() -> None:
@@ -152,14 +154,15 @@ class _Line:
 
     def _of(self, parameter: Any, current: str) -> Answer:
         """The proposals for one parameter; its metavar says what it takes."""
-        kind = (parameter.metavar or "").strip("[].-")
-        words = [word for word in kind.split("|") if word.islower()]
+        kind = (parameter.metavar or "").removesuffix("...").removeprefix("[-]")
+        kind = kind.strip("[]") if kind.startswith("[") else kind
+        words = _parts_of_diff() if kind == "PART" else [word for word in kind.split("|") if word.islower()]
         proposals: list[Proposal] = [(word, "") for word in words]
-        source = _SOURCES.get(kind.partition("|")[0])
+        source = _SOURCES.get(kind) or _SOURCES.get(kind.partition("|")[0])
         partial = False
         if source:
             found = self._asked(lambda: source(_Question(self, current)))
-            partial = any(word[-1] in "@/" for word, _ in found)
+            partial = any(word[-1] in "@/." for word, _ in found)
             proposals += found
         chosen = tuple(_starting(current, proposals))
         files = kind in _FILES or (not chosen and "path" in (parameter.help or ""))
@@ -192,8 +195,18 @@ class _Line:
     @property
     def model(self) -> str:
         """The model that the command is about, as far as it was typed."""
-        text = self.value("ref") or self.value("name")
-        return text.partition("@")[0].partition("/")[0]
+        return _parts(self.value("ref") or self.value("name"))[0]
+
+    @property
+    def alias(self) -> str:
+        """The alias that the command is about; production where none was typed."""
+        return _parts(self.value("name"))[1] or "production"
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """The name and the alias in a reference."""
+    name, _, alias = text.removeprefix(_MODELS).partition("@")
+    return re.split("[/:]", name)[0], alias.partition("~")[0]
 
 
 def _or_nothing(ask: "Callable[[], list[Proposal]]") -> "list[Proposal]":
@@ -222,7 +235,11 @@ def _models(question: _Question) -> "list[Proposal]":
 def _references(question: _Question) -> "list[Proposal]":
     """`NAME@ALIAS`, `NAME/12` and labels; several models are offered by name first."""
     suggestions, current = question.suggestions, question.current
-    for mark, ask in (("@", suggestions.aliases), ("/", suggestions.numbers)):
+    if current.startswith(_MODELS):
+        inner = _references(_Question(question.line, current.removeprefix(_MODELS)))
+        return [(_MODELS + word, meaning) for word, meaning in inner]
+    marks = (("@", suggestions.aliases), ("/", suggestions.numbers), (":", suggestions.numbers))
+    for mark, ask in marks:
         name, found, _ = current.partition(mark)
         if found:
             return [(f"{name}{mark}{word}", meaning) for word, meaning in ask(name)]
@@ -245,6 +262,27 @@ def _aliases_with_model(question: _Question) -> "list[Proposal]":
     return [proposal for proposal in _references(question) if "/" not in proposal[0]]
 
 
+def _sources(question: _Question) -> "list[Proposal]":
+    """What is registered already; everything else is a file."""
+    return _references(question) if question.current.startswith(_MODELS) else []
+
+
+def _fields(question: _Question) -> "list[Proposal]":
+    head, comma, _ = question.current.rpartition(",")
+    found = question.suggestions.fields(question.line.value("ref"))
+    return [(head + comma + word, meaning) for word, meaning in found]
+
+
+def _before(question: _Question) -> "list[Proposal]":
+    return question.suggestions.targets_of_rollback(question.line.model, question.line.alias)
+
+
+def _parts_of_diff() -> list[str]:
+    from mlx_platform.workflows.diff import PACKAGED, REGISTERED
+
+    return [*REGISTERED, *PACKAGED]
+
+
 def _targets(question: _Question) -> "list[Proposal]":
     return question.suggestions.targets(question.line.model)
 
@@ -263,12 +301,17 @@ def _sinks(question: _Question) -> "list[Proposal]":
 
 _SOURCES: "dict[str, Callable[[_Question], list[Proposal]]]" = {
     "A": _targets,
+    "A,B": _fields,
     "ALIAS": _targets,
     "GATE": _gates,
     "NAME": _models,
     "NAME@ALIAS": _aliases_with_model,
+    "NAME[@ALIAS]": _models,
+    "OTHER": _references,
     "REF": _references,
     "SINK": _sinks,
+    "SOURCE": _sources,
     "V": _numbers,
+    "V|-N": _before,
 }
 _FILES = {"DATA", "DIR", "FILE", "SOURCE"}

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 def add_commands(app: typer.Typer) -> None:
     """Add this module's commands to the application."""
     group = command_group(
-        app, "doctor", "Find out what is wrong with the registry or with one package, and put it right."
+        app,
+        "doctor",
+        "Find what is wrong, and put it right. It looks at the registry, or at one package.",
+        examples=("mlx doctor registry --deep --json", "mlx doctor package digits@production"),
     )
 
     @command(

@@ -18,7 +18,10 @@ _SinkArgument = Annotated[str, typer.Argument(metavar="SINK", help="Name of the 
 def add_commands(app: typer.Typer) -> None:
     """Add this module's commands to the application."""
     group = command_group(
-        app, "events", "Tell webhooks and commands of every move, and see that they were told."
+        app,
+        "events",
+        "Tell webhooks and commands of every move. Sinks are configured in mlx.toml.",
+        examples=("mlx events deliver --watch", "mlx events status --json", "mlx events test ops"),
     )
 
     @command(
@@ -60,7 +63,7 @@ def add_commands(app: typer.Typer) -> None:
 
         return workflow(run.context, name)
 
-    @command(group, "test", examples=("mlx events test ops",))
+    @command(group, "test", examples=("mlx events test ops", "mlx events test ops --json"))
     def test(run: Run, sink: _SinkArgument) -> "Result":
         """Send a sink a signed event of the kind test, and show what it answers."""
         from mlx_platform.workflows.sinks import try_sink as workflow

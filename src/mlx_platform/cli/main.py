@@ -145,9 +145,15 @@ def _ours(error: Exception, arguments: Sequence[str]) -> MlxError:
 def _fail(error: MlxError, arguments: Sequence[str]) -> int:
     print_error(error)
     if "--json" in arguments:
-        command = next((word for word in arguments if not word.startswith("-")), "")
-        print_line(to_json(error_document(error, command)))
+        print_line(to_json(error_document(error, _command_of(arguments))))
     return error.exit_code
+
+
+def _command_of(arguments: Sequence[str]) -> str:
+    """The command as its result would name it; of a group with the word behind it, if that is one."""
+    words = [word for word in arguments if not word.startswith("-")]
+    first, inner = next(iter(words), ""), " ".join(words[:2])
+    return inner if inner in command_names(create_app(only=first, summaries=True)) else first
 
 
 def _sentence(error: typer.TyperException) -> str:

@@ -22,6 +22,9 @@ RegisteredArgument = Annotated[
     ),
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Model name.")]
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="NAME[@ALIAS]", help="Model name, with one of its aliases or alone.")
+]
 LabelOption = Annotated[
     str | None,
     typer.Option("--label", metavar="COLUMN", help="Column with the right answers; default: label."),
@@ -48,13 +51,15 @@ def pairs(words: list[str] | None, flag: str) -> dict[str, str]:
     """Read repeated `key=value` options.
 
     Raises:
-        UsageError: a word without `=` or with an empty key.
+        UsageError: a word without `=`, with an empty key, or with a key that was there before.
     """
     found: dict[str, str] = {}
     for word in words or []:
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"{flag} takes key=value, not {word!r}.")
+        if key.strip() in found:
+            raise UsageError(f"{flag} names {key.strip()!r} twice.", hint="Keep one of its values.")
         found[key.strip()] = value
     return found
 

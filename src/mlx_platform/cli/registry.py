@@ -203,8 +203,8 @@ def add_commands(app: typer.Typer) -> None:
     )
     def diff(
         run: Run,
-        first: Annotated[str, typer.Argument(metavar="REF", help="What is compared from.")],
-        second: Annotated[str, typer.Argument(metavar="REF", help="What is compared to; also a path.")],
+        first: Annotated[str, typer.Argument(metavar="REF", help="What is compared from; also a path.")],
+        second: Annotated[str, typer.Argument(metavar="OTHER", help="What is compared to; also a path.")],
         only: Annotated[
             list[str] | None,
             typer.Option(
@@ -239,7 +239,13 @@ def add_commands(app: typer.Typer) -> None:
         return workflow(run.context, ref, undo=undo, reason=reason)
 
     @command(
-        app, "delete", examples=("mlx delete digits/2", "mlx delete digits/2 --yes --reason 'leaked data'")
+        app,
+        "delete",
+        examples=(
+            "mlx delete digits/2",
+            "mlx delete digits/2 --yes --reason 'leaked data'",
+            "mlx delete digits/2 --yes --reason 'leaked data' --json",
+        ),
     )
     def delete(run: Run, ref: RegisteredArgument, reason: ReasonOption = "") -> "Result":
         """Delete a version and its bytes, unless it is in use."""

@@ -7,7 +7,7 @@ import typer
 from mlx_platform.cli.command import Run, command
 from mlx_platform.cli.options import (
     JunitOption,
-    NameArgument,
+    ModelArgument,
     ReasonOption,
     RegisteredArgument,
     ReportOption,
@@ -97,16 +97,18 @@ def add_commands(app: typer.Typer) -> None:
             "mlx rollback digits --reason 'wrong answers'",
             "mlx rollback digits --expect 4",
             "mlx rollback digits --to 3",
-            "mlx rollback digits@staging --to ~2 --dry-run",
+            "mlx rollback digits@staging --to -2 --dry-run",
         ),
     )
     def rollback(
         run: Run,
-        name: NameArgument,
+        name: ModelArgument,
         to: Annotated[
             str | None,
             typer.Option(
-                "--to", metavar="V|~N", help="Version, or N holders back; by default the one before."
+                "--to",
+                metavar="V|-N",
+                help="Version, or -N for the N-th holder before; by default the one before.",
             ),
         ] = None,
         expect: Annotated[
@@ -133,7 +135,7 @@ def add_commands(app: typer.Typer) -> None:
     )
     def history(
         run: Run,
-        name: NameArgument,
+        name: ModelArgument,
         alias: Annotated[str | None, typer.Option("--alias", metavar="A", help="Only this alias.")] = None,
         at: Annotated[
             str | None, typer.Option("--at", metavar="TIME", help="What was live at this time.")

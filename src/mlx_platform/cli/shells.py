@@ -15,7 +15,7 @@ from mlx_platform.core.text import printable
 from mlx_platform.core.values import frozen
 
 SHELLS = ("bash", "zsh", "fish")
-_HARMLESS = re.compile(r"[A-Za-z0-9._@/~:=+%-]{1,300}")
+_HARMLESS = re.compile(r"[A-Za-z0-9._@/~:=+%,-]{1,300}")
 _HELP_WIDTH = 80
 _ANCESTORS = 8  # processes between a shell and mlx: wrappers such as uv run, make or sudo
 _MENU = {"37", "42"}  # kinds of completion in bash that insert a proposal as it is printed

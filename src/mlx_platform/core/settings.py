@@ -54,8 +54,11 @@ class PromotionSettings:
     allow_override: bool = True
 
 
+_DEFAULT_NEEDS: Mapping[str, tuple[EvidenceKind, ...]] = {"staging": (), "production": ("evaluation",)}
+
+
 def _default_promotion() -> dict[str, PromotionSettings]:
-    return {"staging": PromotionSettings(), "production": PromotionSettings(needs=("evaluation",))}
+    return {alias: PromotionSettings(needs=needs) for alias, needs in _DEFAULT_NEEDS.items()}
 
 
 @frozen
@@ -295,7 +298,10 @@ def _put(values: dict[str, Any], dotted: str, value: Any, *, source: str) -> Non
 
 
 def _complete_promotion(values: dict[str, Any]) -> None:
-    # Naming one alias must not take the default policy away from the other.
+    # Naming one alias, or one key of it, must not take the default policy away from the rest.
     promotion = values.get("promotion")
     if isinstance(promotion, dict):
-        values["promotion"] = _default_promotion() | promotion
+        for alias, needs in _DEFAULT_NEEDS.items():
+            policy = promotion.setdefault(alias, {})
+            if isinstance(policy, dict):
+                policy.setdefault("needs", needs)

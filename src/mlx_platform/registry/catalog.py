@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlx_platform.core.clock import Clock, system_clock
-from mlx_platform.core.errors import ConflictError, IntegrityError
+from mlx_platform.core.errors import IntegrityError, MlxError
 from mlx_platform.core.settings import Settings
 from mlx_platform.core.text import printable
 from mlx_platform.registry.backend import Backend
@@ -21,15 +21,13 @@ from mlx_platform.registry.difference import Difference
 from mlx_platform.registry.journal import Event, Journal, Kind
 from mlx_platform.registry.ledger import ANYTHING, Expected, Ledger
 from mlx_platform.registry.lookup import Lookup
-from mlx_platform.registry.publication import publish
 from mlx_platform.registry.ref import JOURNAL_PREFIX, Ref, check_alias, check_name, check_new_name, is_name
+from mlx_platform.registry.registration import Registration
 from mlx_platform.registry.remedies import without_bytes
 from mlx_platform.registry.removal import Removal
 from mlx_platform.registry.version import (
-    CONTENT,
     DIGEST,
     EVIDENCE_PREFIX,
-    LABEL,
     PARENT,
     EvidenceSummary,
     Lineage,
@@ -63,6 +61,7 @@ class Catalog:
         self._ledger = Ledger(self._backend, clock)
         self._lookup = Lookup(self._backend, self._ledger)
         self.removal = Removal(self._backend, self._ledger, clock)
+        self._registration = Registration(self._backend, self._lookup, self.removal)
         self._cache = PackageCache(settings.path(settings.cache.dir), settings.folder / FALLBACK)
 
     @property
@@ -219,6 +218,10 @@ class Catalog:
         except IntegrityError as error:
             raise without_bytes(version, error) from error
 
+    def not_adoptable(self, version: Version) -> MlxError | None:
+        """Why a version of plain MLflow cannot be made into a package; None for one that perhaps can."""
+        return self._foreign.problem(version)
+
     def take(self, uri: str, folder: Path) -> Path:
         """Copy the ONNX model of a run, at `runs:/RUN/PATH` or `models:/m-...`, into a folder that exists.
 
@@ -268,27 +271,11 @@ class Catalog:
         if not self._backend.reader.count(name):
             check_new_name(name)
         self.journal(name)  # a broken one is said before anything is written
-        with self._backend.alone():
-            known = self._same_content(name, package.content_digest)
-            if known and if_exists == "fail":
-                raise _same(known)
-            if known:
-                self._write_label(known)  # whoever registered it may have died before
-                return known, False
-            number = publish(self._backend.store, name, package, lineage)
-            first = self._same_content(name, package.content_digest)
-            if first and first.number < number:
-                # Only where no lock reaches: another machine registered the same content at the same time.
-                self.removal.withdraw(self._lookup.get(name, number))
-                if if_exists == "fail":
-                    raise _same(first)
-                return first, False
-        self._write_label(self._lookup.get(name, number))
-        return self._lookup.get(name, number), True
+        return self._registration.register(name, package, lineage, if_exists=if_exists)
 
     def same_content(self, name: str, package: "Package") -> Version | None:
         """The first version of a model that has a package's content; what `register` would find."""
-        return self._same_content(check_name(name), package.content_digest)
+        return self._registration.same_content(check_name(name), package.content_digest)
 
     # Moves
 
@@ -401,15 +388,3 @@ class Catalog:
         from mlx_platform.registry.foreign import Foreign
 
         return Foreign(self._backend, self._cache)
-
-    def _write_label(self, version: Version) -> None:
-        if version.tags.get(LABEL) != version.label:
-            self.set_tags(version, {LABEL: version.label})
-
-    def _same_content(self, name: str, content: str) -> Version | None:
-        same = self._backend.reader.tagged(name, CONTENT, content)
-        return self._lookup.get(name, min(same)) if same else None
-
-
-def _same(version: Version) -> ConflictError:
-    return ConflictError(f"{version.ref} has the same content.", version=version.number)

@@ -158,15 +158,22 @@ class Courier:
         """
         with self._alone(sink, 10.0):
             standing, events = self._look(sink, model)
-            cursor, known = standing.cursor, {event.number: event for event in events}
+            cursor, waiting = standing.cursor, standing.pending
+            known = {event.number: event for event in events}
             answers: dict[int, Answer | None] = dict.fromkeys(sorted(set(numbers)))
             for number in answers:
                 if number not in known:
                     continue
                 answer = self._tell(sink, sender, known[number], sink.timeout)
                 answers[number] = answer
-                if answer.delivered and number in cursor.parked:
+                if not answer.delivered:
+                    continue
+                if number in cursor.parked:
                     cursor = self._keep(sink, model, cursor.unparked(number))
+                elif waiting and number == waiting[0].number:
+                    # What was due next was told, so that it is told no second time.
+                    waiting = waiting[1:]
+                    cursor = self._keep(sink, model, cursor.passed(number))
             return answers
 
     # Within

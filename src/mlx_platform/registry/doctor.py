@@ -11,7 +11,8 @@ from mlx_platform.core.text import listed, plural, printable
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.cache import Opener
 from mlx_platform.registry.difference import Difference, compare
-from mlx_platform.registry.examination import Examined, Finding
+from mlx_platform.registry.examination import Finding
+from mlx_platform.registry.examined import Examined
 from mlx_platform.registry.journal import Event
 from mlx_platform.registry.ledger import Ledger
 from mlx_platform.registry.leftovers import unfinished
@@ -188,7 +189,7 @@ class Doctor:
         except NotFoundError as error:
             raise ConflictError(
                 f"MLflow's alias {alias} of {name} cannot follow the journal: {error.message}",
-                hint=f"Roll back or promote another version: mlx rollback {name}@{alias}",
+                hint=f"Roll back or promote another version: mlx rollback {name}@{alias}" if alias else "",
             ) from error
 
     def name_version(self, version: Version) -> None:

@@ -142,6 +142,17 @@ def parse_field(text: str) -> Field:
     )
 
 
+def plain_fields() -> tuple[str, ...]:
+    """The fields that every version has."""
+    return tuple(_PLAIN)
+
+
+def known_fields(version: Version) -> tuple[str, ...]:
+    """The fields with a key that this version has: metrics, parameters and verdicts."""
+    known = Known(version)
+    return tuple(f"{root}.{key}" for root in ("metrics", "params", "evidence") for key in known.keys(root))
+
+
 def of_aliases(field: Field) -> bool:
     """Whether a field depends on who holds an alias, or held one."""
     return field.root in OF_ALIASES

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
+from mlx_platform.core.errors import IntegrityError, MlxError, NotFoundError, UsageError
 from mlx_platform.core.text import printable
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.cache import Opener, PackageCache, folder_opener
@@ -57,11 +57,7 @@ class Foreign:
             IntegrityError: its bytes are gone, or said to be where no model may be read.
             UnavailableError: the store cannot be reached.
         """
-        if CONTENT in version.tags or SIZE in version.tags:
-            raise IntegrityError(
-                f"{version.ref} carries no digest: somebody took it away after mlx had registered it.",
-                hint=f"Register the model again, or go back: mlx rollback {version.name}",
-            )
+        _refuse_bare(version)
         opener, network = self._open(self._backend.reader.location(version.name, version.number), version.ref)
         key = _key(self._backend.shown, version)
         with self._cache.alone(key):
@@ -71,6 +67,18 @@ class Foreign:
                 if package:
                     return package
             return self._build(version, opener, network, key)
+
+    def problem(self, version: Version) -> MlxError | None:
+        """Why a version of plain MLflow can be no package, as far as its `MLmodel` says; None otherwise."""
+        try:
+            _refuse_bare(version)
+            location = self._backend.reader.location(version.name, version.number)
+            opener, network = self._open(location, version.ref)
+            if not network:
+                network_path(_read_mlmodel(opener, version.ref)[0], version.ref)
+        except MlxError as error:
+            return error
+        return None
 
     def take(self, uri: str, folder: Path) -> Taken:
         """Copy the model at `runs:/RUN/path` or `models:/m-...` into a folder that exists.
@@ -137,6 +145,15 @@ class Foreign:
         if run is None:
             raise NotFoundError(f"There is no run {run_id} in the registry {self._backend.shown}.")
         return run
+
+
+def _refuse_bare(version: Version) -> None:
+    if CONTENT in version.tags or SIZE in version.tags:
+        back = "; ".join(f"mlx rollback {version.name}@{alias}" for alias in version.aliases)
+        raise IntegrityError(
+            f"{version.ref} carries no digest: somebody took it away after mlx had registered it.",
+            hint="Register the model again" + (f", or go back: {back}" if back else "."),
+        )
 
 
 def _parsed(uri: str) -> tuple[str, str]:

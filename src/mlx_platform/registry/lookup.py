@@ -1,12 +1,15 @@
 """From a reference to the version that it means."""
 
+import shlex
 from collections.abc import Iterable
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
+from mlx_platform.core.files import exists
 from mlx_platform.core.text import plural, printable
 from mlx_platform.registry.backend import Backend
+from mlx_platform.registry.journal import Journal
 from mlx_platform.registry.ledger import Ledger
-from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, PathRef, Ref, parse_ref
+from mlx_platform.registry.ref import REGISTERED, AliasRef, LabelRef, NameRef, PathRef, Ref, parse_ref
 from mlx_platform.registry.standing import UNASKED, Standing
 from mlx_platform.registry.tombstone import Tombstone, tombstones
 from mlx_platform.registry.version import Version
@@ -23,10 +26,7 @@ class Lookup:
         """The registered version that a reference means; see `Catalog.resolve`."""
         ref = parse_ref(ref) if isinstance(ref, str) else ref
         if isinstance(ref, PathRef):
-            raise UsageError(
-                f"{printable(ref.path)!r} is a path, and a registered version is needed.",
-                hint=f"Register it with: mlx register NAME {printable(ref.path)}",
-            )
+            raise _path(ref.path)
         if isinstance(ref, NameRef):
             raise self._bare_name(ref.name)
         if isinstance(ref, AliasRef):
@@ -87,7 +87,7 @@ class Lookup:
         if moves and moves[-1].digest != version.digest:
             raise IntegrityError(
                 f"{version.ref} is not the package that was moved to {ref.alias}: its digest has changed.",
-                hint=f"Promote a sound version, or roll back: mlx rollback {ref.name}",
+                hint=_instead(journal, ref),
                 expected=moves[-1].digest,
                 actual=version.digest,
             )
@@ -117,6 +117,23 @@ class Lookup:
         if gone and gone.label == ref.text:
             raise _deleted(ref.name, gone)
         raise NotFoundError(f"There is no version with the label {ref.text!r}.", hint="See: mlx list")
+
+
+def _instead(journal: Journal, ref: AliasRef) -> str:
+    """What to do about a version that cannot be used: only who holds the alias now can be rolled back."""
+    if not ref.back and journal.rollback_targets(ref.alias):
+        return f"Promote a sound version, or roll back: mlx rollback {ref.name}@{ref.alias}"
+    return f"Promote a sound version; see: mlx list {ref.name}"
+
+
+def _path(path: str) -> UsageError:
+    shown = printable(path, 200)
+    if not exists(path):
+        return UsageError(f"{shown!r} is no reference to a version, and no file.", hint=REGISTERED)
+    return UsageError(
+        f"{shown!r} is a path, and a registered version is needed.",
+        hint=f"Register it with: mlx register NAME {shlex.quote(shown)}",
+    )
 
 
 def _deleted(name: str, gone: Tombstone) -> NotFoundError:

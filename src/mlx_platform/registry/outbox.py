@@ -130,7 +130,9 @@ class Cursor:
 
     def unparked(self, number: int) -> "Cursor":
         """The cursor once a parked event was delivered after all."""
-        return replace(self, parked=tuple(other for other in self.parked if other != number))
+        left = tuple(other for other in self.parked if other != number)
+        # An error is of what is parked or waits for another attempt; nobody is helped by a past one.
+        return replace(self, parked=left, error=self.error if left or self.trying else "")
 
 
 def waiting_time(attempts: int, retry_after: float | None, jitter: float) -> float:

@@ -203,7 +203,7 @@ def producing_command(kind: str, version: Version, *, data: str = "", gates: boo
     commands = {
         _EVALUATION: f"mlx eval {version.ref} --data {rows}{' --gates gates.toml' if gates else ''}",
         _QUANTIZATION: f"mlx quantize {printable(version.parent) or version.ref} "
-        "--calibration ROWS.parquet --data TEST.parquet",
+        f"--calibration ROWS.parquet --data {rows}",
         "consistency": f"mlx consistency {version.ref} --traffic DIR",
     }
     return commands.get(kind, "")

@@ -19,7 +19,11 @@ _LABEL_PATTERN = re.compile(rf"({NAME_PATTERN.pattern})-([0-9]{{8}})-([0-9]{{3,9
 _NUMBER_PATTERN = re.compile(r"[0-9]{1,9}")
 _BACK_PATTERN = re.compile(r"[0-9]{1,4}")
 _RESERVED_ALIAS = re.compile(r"latest|v[0-9]+")
-_GRAMMAR = "Write NAME@ALIAS, NAME/NUMBER, a label such as NAME-20260308-001, or the path of a file."
+REGISTERED = (
+    "Write NAME@ALIAS, NAME@ALIAS~1 (the holder before), NAME/NUMBER, or a label as NAME-20260308-001."
+)
+"""The grammar of references to registered versions, for hints."""
+GRAMMAR = REGISTERED.replace(", or a label", ", a label").rstrip(".") + ", or the path of a file."
 
 
 @frozen
@@ -136,7 +140,7 @@ def parse_ref(text: str) -> Ref:
     if text.startswith("models:/"):
         ref = _parse_registered(text.removeprefix("models:/"), text)
         if isinstance(ref, NameRef):
-            raise UsageError(f"{printable(text)!r} names no version.", hint=_GRAMMAR)
+            raise UsageError(f"{printable(text)!r} names no version.", hint=GRAMMAR)
         return ref
     if _looks_like_path(text):
         return PathRef(text)
@@ -159,7 +163,7 @@ def _parse_registered(text: str, whole: str) -> Ref:
         name, found, number = text.partition(separator)
         if found:
             if not _NUMBER_PATTERN.fullmatch(number) or int(number) == 0:
-                raise UsageError(f"{printable(whole, 200)!r} has no version number.", hint=_GRAMMAR)
+                raise UsageError(f"{printable(whole, 200)!r} has no version number.", hint=GRAMMAR)
             return VersionRef(check_name(name), int(number))
     if label := _LABEL_PATTERN.fullmatch(text):
         return LabelRef(text, label[1], label[2], int(label[3]))
@@ -170,5 +174,5 @@ def _parse_alias(text: str, whole: str) -> AliasRef:
     name, _, alias = text.partition("@")
     alias, tilde, back = alias.partition("~")
     if tilde and not _BACK_PATTERN.fullmatch(back):
-        raise UsageError(f"{printable(whole, 200)!r} has no number after '~'.", hint=_GRAMMAR)
+        raise UsageError(f"{printable(whole, 200)!r} has no number after '~'.", hint=GRAMMAR)
     return AliasRef(check_name(name), check_alias(alias), int(back) if tilde else 0)

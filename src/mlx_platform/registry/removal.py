@@ -2,7 +2,8 @@
 
 A deletion and a promotion of the same version may meet. The deletion announces itself on the version before
 it looks who uses it; the promotion, once it is in the journal, looks whether a deletion was announced. At
-least one of the two sees the other: either the deletion gives up, or the promotion goes back.
+least one of the two sees the other: either the deletion gives up, or the promotion goes back. An archived
+version is to a promotion what an announced deletion is.
 """
 
 import time
@@ -106,10 +107,7 @@ class Removal:
         uses = self.uses(version)
         if uses:
             raise ConflictError(
-                f"{version.ref} is in use: {'; '.join(uses)}.",
-                hint="What holds an alias can be deleted once another version holds it; what a rollback "
-                f"would go back to, once it is archived: mlx archive {version.ref}",
-                uses=list(uses),
+                f"{version.ref} is in use: {'; '.join(uses)}.", hint=self._way_out(version), uses=list(uses)
             )
 
     def archive(self, version: Version, *, actor: str, reason: str) -> None:
@@ -190,8 +188,8 @@ class Removal:
         """Move an alias to a version, and make sure that the version is there to stay.
 
         Raises:
-            ConflictError: it is archived or being deleted, or was deleted at the same time and the alias is
-                back where it was.
+            ConflictError: it is archived or being deleted, or was so at the same time and the alias is back
+                where it was.
         """
         if version.archived:
             # Between the choice of a version and its move lies its self-check, which takes a while.
@@ -220,7 +218,8 @@ class Removal:
 
     def _confirm(self, event: Event) -> None:
         name, number = event.model, event.to_version
-        if number is None or self._stays(name, number):
+        befell = "" if number is None else self._befell(name, number)
+        if not befell:
             return
         before = self._backend.load(name, event.from_version) if event.from_version else None
         self._ledger.move(
@@ -230,25 +229,27 @@ class Removal:
             expect=number,
             kind="rollback",
             actor=event.actor,
-            reason=f"{name}/{number} was deleted at the same time",
+            reason=f"{name}/{number} was {befell} at the same time",
             evidence={},
         )
         raise ConflictError(
-            f"{name}/{number} was deleted while it was moved to {event.alias}; the alias is back at "
+            f"{name}/{number} was {befell} while it was moved to {event.alias}; the alias is back at "
             f"{before.number if before else 'nobody'}.",
             hint=f"See: mlx history {name}",
         )
 
-    def _stays(self, name: str, number: int) -> bool:
+    def _befell(self, name: str, number: int) -> str:
+        """What was done to a version that was just promoted, once it is decided; empty when it stays."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
             version = self._backend.load(name, number)
             if version is None:
-                return False
-            if not version.tags.get(DELETING):
-                return True
+                return "deleted"
+            # Both look for the promotion once they are announced, and take themselves back where they see it.
+            if not version.tags.get(DELETING) and not version.archived:
+                return ""
             if time.monotonic() > deadline:
-                return False
+                return "archived" if version.archived else "deleted"
             time.sleep(_LOOK_SECONDS)
 
     def _mark(self, version: Version, *, archived: bool, actor: str, reason: str) -> None:
@@ -268,5 +269,17 @@ class Removal:
         if held:
             raise ConflictError(
                 f"{version.ref} is {' and '.join(held)}, so it cannot be archived.",
-                hint=f"Promote another version, or go back first: mlx rollback {held[0]}",
+                hint=self._way_out(version),
             )
+
+    def _way_out(self, version: Version) -> str:
+        """How a version gets out of use."""
+        name, number = version.name, version.number
+        journal = self._ledger.journal(name)
+        held = [alias for alias, holder in self._ledger.holders(name, journal).items() if holder == number]
+        if held:
+            back = "; ".join(f"mlx rollback {name}@{one}" for one in held if journal.rollback_targets(one))
+            return "Promote another version first" + (f", or go back: {back}" if back else ".")
+        if any(holder == number for holder in self._backend.reader.aliases(name).values()):
+            return f"See what MLflow's aliases say: mlx doctor registry {name}"
+        return f"Once it is archived, no rollback goes back to it: mlx archive {version.ref}"

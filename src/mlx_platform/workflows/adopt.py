@@ -13,6 +13,7 @@ from mlx_platform.registry.version import ACTOR, ADOPTED_FROM, ADOPTED_HELD, Lin
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import version_facts
 from mlx_platform.workflows.origin import origin_of
+from mlx_platform.workflows.steps import evaluation_step
 
 _STAGES = {"Staging": "staging", "Production": "production"}
 
@@ -79,7 +80,7 @@ def adopt(context: Context, ref: str, *, dry_run: bool = False) -> Result:
     version = context.catalog.resolve(parsed)
     if version.sealed:
         return _sealed_already(version)
-    return _result_of_one(_adopt(context, version, dry_run=dry_run), dry_run=dry_run)
+    return _result_of_one(context, _adopt(context, version, dry_run=dry_run), dry_run=dry_run)
 
 
 def _adopt_all(context: Context, name: str, *, dry_run: bool) -> Result:
@@ -91,7 +92,7 @@ def _adopt_all(context: Context, name: str, *, dry_run: bool) -> Result:
             found.append(_adopt(context, version, dry_run=dry_run))
         except (UsageError, IntegrityError, NotFoundError) as error:
             found.append(Adopted(version, _held(version), error=error))
-    return _result_of_all(name, found, dry_run=dry_run)
+    return _result_of_all(context, name, found, dry_run=dry_run)
 
 
 def _adopt(context: Context, version: Version, *, dry_run: bool) -> Adopted:
@@ -158,7 +159,7 @@ def _sealed_already(version: Version) -> Result:
     )
 
 
-def _result_of_one(found: Adopted, *, dry_run: bool) -> Result:
+def _result_of_one(context: Context, found: Adopted, *, dry_run: bool) -> Result:
     version, sealed = found.version, found.sealed
     if sealed and not found.created:
         summary = f"{version.ref} is there as {sealed.ref} already; nothing changed."
@@ -177,8 +178,6 @@ def _result_of_one(found: Adopted, *, dry_run: bool) -> Result:
     facts = (
         version_facts(sealed)[1:] if sealed else tuple(Fact(key, text) for key, text in known.items() if text)
     )
-    gated = any(" --to production " in move for move in found.moves)
-    steps = [f"mlx eval {sealed.ref} --data TEST.parquet"] if sealed and gated else []
     return Result(
         command="adopt",
         data={
@@ -194,17 +193,25 @@ def _result_of_one(found: Adopted, *, dry_run: bool) -> Result:
             facts=facts,
             next_steps=(f"mlx adopt {version.ref}",)
             if not sealed
-            else (*steps, *found.moves) or (f"mlx show {sealed.ref}",),
+            else _steps(context, found) or (f"mlx show {sealed.ref}",),
         ),
         warnings=found.warnings,
     )
+
+
+def _steps(context: Context, found: Adopted) -> tuple[str, ...]:
+    """How the sealed version gets what the other one holds: evaluated first, where the alias asks for it."""
+    if found.sealed is None:
+        return ()
+    gated = any(" --to production " in move for move in found.moves)
+    return (*([evaluation_step(context, found.sealed)] if gated else []), *found.moves)
 
 
 def _pairs(values: Mapping[str, object]) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(values.items())[:10])
 
 
-def _result_of_all(name: str, found: list[Adopted], *, dry_run: bool) -> Result:
+def _result_of_all(context: Context, name: str, found: list[Adopted], *, dry_run: bool) -> Result:
     refused = [one for one in found if one.error]
     done = len(found) - len(refused)
     verb = "can be adopted; nothing was written" if dry_run else "adopted"
@@ -240,7 +247,9 @@ def _result_of_all(name: str, found: list[Adopted], *, dry_run: bool) -> Result:
             title=f"adopt {name}",
             summary=summary,
             sections=(table,) if rows else (),
-            next_steps=tuple(move for one in found for move in one.moves) or (f"mlx list {name}",),
+            next_steps=(f"mlx adopt {name}",)
+            if dry_run and done
+            else tuple(step for one in found for step in _steps(context, one)) or (f"mlx list {name}",),
         ),
         verdict=Verdict.ERROR if refused else None,
         warnings=tuple(warning for one in found for warning in one.warnings),

@@ -141,6 +141,15 @@ def evidence_text(event: Event) -> str:
     return ", ".join(found)
 
 
+def time_text(written: str) -> str:
+    """A time out of a tag as every other time is shown; as it is, where it is none."""
+    try:
+        moment = datetime.fromisoformat(written)
+        return both_zones(moment) if moment.tzinfo else written
+    except (ValueError, OverflowError):
+        return written
+
+
 def age_text(moment: datetime, now: datetime) -> str:
     """How long ago something was, in the largest unit that fits: `3 days ago`."""
     seconds = int((now - moment).total_seconds())

@@ -43,8 +43,6 @@ def gate(
 def _result(judgement: Judgement) -> Result:
     version, alias = judgement.version, judgement.alias
     steps = [*judgement.commands]
-    if judgement.by_hand:
-        steps.append(f"by hand: {judgement.by_hand}")
     if not judgement.open and judgement.before != version.number:
         steps.append(f"mlx promote {version.ref} --to {alias}")
     return Result(
@@ -82,6 +80,6 @@ def _facts(judgement: Judgement) -> list[Fact]:
         "digest": judgement.version.digest,
         f"{judgement.alias} now": holder_text(judgement.before),
         "policy": f"needs {', '.join(asks)}" if asks else "needs no evidence",
-        "by hand": "" if policy.allow_override else "not allowed",
+        "by hand": judgement.by_hand if policy.allow_override else "not allowed",
     }
     return [Fact(label, value) for label, value in facts.items() if value]

@@ -88,7 +88,7 @@ def _moves(
         summary += f" Changed {_OUTSIDE} since: {', '.join(one.alias for one in outside)}."
     table = event_table(events, "", deleted.keys())
     named = {number for event in events for number in (event.from_version, event.to_version)}
-    table = replace(table, rows=(*(_outside_row(name, one) for one in outside), *table.rows))
+    table = replace(table, rows=(*(_outside_row(one) for one in outside), *table.rows))
     return Result(
         command="history",
         data={
@@ -104,24 +104,24 @@ def _moves(
             summary=summary,
             facts=(Fact("journal", f"sound: {journal_text(journal)}"),) if journal.events else (),
             sections=(table,) if table.rows else (),
-            next_steps=_next_steps(name, events, outside),
+            next_steps=_next_steps(name, events, outside, deleted),
         ),
         warnings=tuple(one.sentence(name) for one in outside),
     )
 
 
-def _next_steps(name: str, events: tuple[Event, ...], outside: list[Difference]) -> tuple[str, ...]:
+def _next_steps(
+    name: str, events: tuple[Event, ...], outside: list[Difference], deleted: Mapping[int, Tombstone]
+) -> tuple[str, ...]:
     if outside:
         return (f"mlx doctor registry {name}",)
-    if not events:
-        return (f"mlx promote {name}/NUMBER --to staging",)
-    shown = next((event.to_version for event in events if event.to_version is not None), None)
+    there = (event.to_version for event in events if event.to_version and event.to_version not in deleted)
+    shown = next(there, None)
     return (f"mlx show {name}/{shown}",) if shown else (f"mlx list {name}",)
 
 
-def _outside_row(name: str, one: Difference) -> tuple[str, ...]:
+def _outside_row(one: Difference) -> tuple[str, ...]:
     """What MLflow says, in the columns of the moves: nobody knows when, who or why."""
-    command = f"mlx doctor registry {name}"
     return (
         "-",
         "-",
@@ -130,7 +130,7 @@ def _outside_row(name: str, one: Difference) -> tuple[str, ...]:
         holder_text(one.mlflow),
         _OUTSIDE,
         "-",
-        command,
+        "",
         "",
     )
 

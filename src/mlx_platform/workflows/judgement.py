@@ -1,6 +1,7 @@
 """Whether a version may hold an alias: one judgement for `mlx gate` and `mlx promote`."""
 
 import difflib
+import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,21 +15,25 @@ from mlx_platform.registry.policy import (
     Requirement,
     Standard,
     answers,
-    data_of,
     lifted,
     requirements,
     self_checked,
 )
-from mlx_platform.registry.ref import VersionRef, check_alias
+from mlx_platform.registry.ref import check_alias
 from mlx_platform.registry.version import EvidenceSummary, Version, evidence_of
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.evaluation.baseline import own_baseline
 from mlx_platform.workflows.selfcheck import self_check
+from mlx_platform.workflows.steps import rows_for
+from mlx_platform.workflows.subject import adoption
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What an alias asks of a version, with the answers; `before` holds the alias now."""
+    """What an alias asks of a version, with the answers; `before` holds the alias now.
+
+    `reason` is why gates were let pass by hand, or the version is moved.
+    """
 
     version: Version
     alias: str
@@ -36,6 +41,7 @@ class Judgement:
     policy: PromotionSettings
     evidence: dict[str, EvidenceSummary]
     requirements: tuple[Requirement, ...]
+    reason: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -74,8 +80,10 @@ class Judgement:
         """The command that lets the open requirements pass by hand; empty where that is not possible."""
         if not self.open or not all(requirement.lift for requirement in self.open):
             return ""
-        flags = " ".join(f"--override {requirement.name}" for requirement in self.open)
-        return f"mlx promote {self.version.ref} --to {self.alias} {flags} --reason WHY"
+        names = dict.fromkeys((*self.overridden, *(requirement.name for requirement in self.open)))
+        flags = " ".join(f"--override {name}" for name in names)
+        reason = shlex.quote(printable(self.reason, 500)) if self.reason.strip() else "WHY"
+        return f"mlx promote {self.version.ref} --to {self.alias} {flags} --reason {reason}"
 
     @property
     def reasons(self) -> str:
@@ -148,29 +156,31 @@ def judge_version(
     evaluated = "evaluation" in policy.needs
     asked = requirements(
         policy,
-        Candidate(version, evidence, rolled_back, _data(context, version, before) if evaluated else ""),
+        Candidate(version, evidence, rolled_back, rows_for(context, version, before) if evaluated else ""),
         standard=_standard(context, version, evidence.get("evaluation"))
         if evaluated
         else Standard(min_agreement=context.settings.consistency.min_agreement),
         now=context.clock(),
     )
     lifted(asked, policy, alias=alias, override=override, reason=reason)  # a misspelt one is said at once
-    if version.sealed:
+    if not version.sealed:
+        asked = tuple(_possible(context, requirement, version) for requirement in asked)
+    else:
         checked = self_check(context, version)
         asked = (*asked, self_checked(policy, checked.cases, checked.problems))
     asked = lifted(asked, policy, alias=alias, override=override, reason=reason)
-    return Judgement(version, alias, before, policy, evidence, asked)
+    return Judgement(version, alias, before, policy, evidence, asked, reason)
 
 
-def _data(context: Context, version: Version, before: int | None) -> str:
-    """The rows on which the present holder was evaluated."""
-    if "evaluation" in evidence_of(version):
-        return ""  # its own say more
-    try:
-        holder = context.catalog.resolve(VersionRef(version.name, before)) if before else version
-    except NotFoundError:
-        return ""
-    return data_of(evidence_of(holder).get("evaluation"))
+def _possible(context: Context, requirement: Requirement, version: Version) -> Requirement:
+    """The same without `mlx adopt`, where that cannot work."""
+    if not requirement.command.startswith("mlx adopt "):
+        return requirement
+    words, command = adoption(context, version)
+    if command:
+        return requirement
+    check = replace(requirement.check, message=f"{requirement.check.message} {words}")
+    return replace(requirement, check=check, command="")
 
 
 def _standard(context: Context, version: Version, evaluation: EvidenceSummary | None) -> Standard:

@@ -1,6 +1,6 @@
 """`mlx list`: the models of the registry, the versions of one, or the versions that fit a condition."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mlx_platform.core.clock import both_zones, parse_time
 from mlx_platform.core.errors import IntegrityError
@@ -10,7 +10,7 @@ from mlx_platform.registry.damage import told_damage
 from mlx_platform.registry.fields import Field, parse_field
 from mlx_platform.registry.ref import check_alias
 from mlx_platform.registry.selection import Asked, Selection
-from mlx_platform.registry.version import Version
+from mlx_platform.registry.version import ModelSummary, Version
 from mlx_platform.registry.where import parse_where
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import version_table
@@ -87,7 +87,6 @@ def _models(context: Context, alias: str | None, limit: int | None) -> Result:
     )
     table = Table("", ("model", "versions", "newest", "created", "aliases"), rows, numeric=(1,))
     cut = f", the first {len(shown)} shown" if len(shown) < len(found) else ""
-    steps = ("mlx list NAME", "mlx show NAME@production") if rows else ("mlx register NAME model.onnx",)
     return Result(
         command="list",
         data={
@@ -107,7 +106,7 @@ def _models(context: Context, alias: str | None, limit: int | None) -> Result:
             title="list",
             summary=f"{plural(len(found), 'model')} in {context.catalog.shown}{cut}.",
             sections=(table,) if rows else (),
-            next_steps=steps,
+            next_steps=_model_steps(shown),
         ),
         warnings=(
             *(f"{model.problem} Who holds its aliases is not known." for model in known if model.problem),
@@ -116,6 +115,14 @@ def _models(context: Context, alias: str | None, limit: int | None) -> Result:
         # Who holds an alias was asked, and one answer is missing.
         code=IntegrityError.exit_code if alias and any(model.problem for model in known) else None,
     )
+
+
+def _model_steps(shown: Sequence[ModelSummary]) -> tuple[str, ...]:
+    if len(shown) == 1:
+        (model,) = shown
+        ref = f"{model.name}@production" if "production" in model.aliases else model.newest.ref
+        return (f"mlx list {model.name}", f"mlx show {ref}")
+    return ("mlx list NAME",) if shown else ("mlx register NAME model.onnx",)
 
 
 def _left_out(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from mlx_platform.workflows.describe import event_facts, holder_text
 from mlx_platform.workflows.events import deliver_pending
 from mlx_platform.workflows.expectation import expected_holder
 from mlx_platform.workflows.judgement import Judgement, check_target, judge_version
+from mlx_platform.workflows.subject import adoption
 
 
 def promote(
@@ -65,17 +66,21 @@ def promote(
         there = _result(version, to, before, short=when_gates_pass, dry_run=dry_run)
         return replace(there, warnings=outside)
     if version.archived:
-        raise ConflictError(f"{version.ref} is archived.", hint=f"Choose another: mlx list {version.name}")
+        raise ConflictError(
+            f"{version.ref} is archived.",
+            hint=f"Take it out with: mlx archive {version.ref} --undo; or choose another: "
+            f"mlx list {version.name}",
+        )
     if not version.sealed:
         raise ConflictError(
             f"{version.ref} is not sealed: its bytes may change under the alias.",
-            hint=f"Seal it first, as a version of its own: mlx adopt {version.ref}",
+            hint=adoption(context, version)[0],
         )
     judgement = judge_version(context, version, to, before, journal, override=override, reason=reason)
     if judgement.open:
         if when_gates_pass:
             return _waiting(judgement)
-        raise _refused(judgement)
+        raise _refused(judgement, f" --expect {expect}" if expect else "")
     event: Event | None = None
     warnings: tuple[str, ...] = ()
     if not dry_run:
@@ -114,10 +119,10 @@ def _check_flags(reason: str, override: tuple[str, ...]) -> None:
     check_reason(reason)
 
 
-def _refused(judgement: Judgement) -> GateFailedError:
+def _refused(judgement: Judgement, expect: str) -> GateFailedError:
     commands = f"Run: {'; '.join(judgement.commands)}. " if judgement.commands else ""
     messages = " ".join(one.check.message for one in judgement.open if not one.command and one.check.message)
-    by_hand = f"To let it pass by hand: {judgement.by_hand}" if judgement.by_hand else ""
+    by_hand = f"To let it pass by hand: {judgement.by_hand}{expect}" if judgement.by_hand else ""
     return GateFailedError(
         f"{judgement.version.ref} cannot move to {judgement.alias}: {judgement.reasons}.",
         hint=" ".join(part for part in (messages, commands.strip(), by_hand) if part),
@@ -202,5 +207,6 @@ def _result(
 
 def _next_steps(version: Version, to: str, event: Event | None) -> tuple[str, ...]:
     if event and to == "production":
-        return (f"mlx serve {version.name}@{to}", f"mlx rollback {version.name}")
+        back = (f"mlx rollback {version.name}",) if event.from_version else ()
+        return (f"mlx serve {version.name}@{to}", *back)
     return (f"mlx history {version.name}",)

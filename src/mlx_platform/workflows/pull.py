@@ -50,5 +50,5 @@ def pull(context: Context, ref: str, *, output: Path | None = None) -> Result:
             ),
             next_steps=(f"mlx serve {version.ref}",),
         ),
-        warnings=not_sealed(version),
+        warnings=not_sealed(version, f"Adopt it with: mlx adopt {version.ref}"),
     )

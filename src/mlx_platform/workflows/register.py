@@ -15,6 +15,7 @@ from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import version_facts
 from mlx_platform.workflows.inputs import no_inputs
 from mlx_platform.workflows.origin import Origin, open_origin
+from mlx_platform.workflows.steps import next_steps
 
 if TYPE_CHECKING:
     from mlx_platform.inference.dataset import Dataset
@@ -87,7 +88,7 @@ def register(
             version, created = context.catalog.register(
                 name, package, lineage, if_exists=cast("Literal['reuse', 'fail']", if_exists)
             )
-    return _result(version, created, (*origin.warnings, *warnings))
+    return _result(context, version, created, (*origin.warnings, *warnings))
 
 
 def _together(known: Lineage, given: Lineage) -> Lineage:
@@ -155,7 +156,7 @@ def _profile(context: Context, package: "Package", rows: "Dataset") -> bytes:
     return build_profile(watched, output_features(answers), places).to_json()
 
 
-def _result(version: Version, created: bool, warnings: tuple[str, ...]) -> Result:
+def _result(context: Context, version: Version, created: bool, warnings: tuple[str, ...]) -> Result:
     if not created:
         warnings = (
             *warnings,
@@ -168,10 +169,7 @@ def _result(version: Version, created: bool, warnings: tuple[str, ...]) -> Resul
             title=f"register {version.name}",
             summary=f"Registered {version.ref}." if created else f"{version.ref} has this content already.",
             facts=version_facts(version)[1:],
-            next_steps=(
-                f"mlx eval {version.ref} --data TEST.parquet --gates gates.toml",
-                f"mlx promote {version.ref} --to staging",
-            ),
+            next_steps=next_steps(context, version),
         ),
         warnings=warnings,
     )

@@ -24,7 +24,8 @@ from mlx_platform.workflows.events import deliver_pending
 from mlx_platform.workflows.expectation import expected_holder
 from mlx_platform.workflows.selfcheck import self_check
 
-_BACK = re.compile(r"~([1-9][0-9]{0,3})")
+_BACK = re.compile(r"[-~]([1-9][0-9]{0,3})")
+_FORMS = "Write a version number, or -1 for the holder before, -2 for the one before that."
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,9 @@ def rollback(
     Args:
         context: the command's context.
         name: the model, or `NAME@ALIAS`; the alias is production otherwise.
-        to: the version instead, which held the alias before: a number, a reference, or `~N` for the N-th
-            holder before. With a number the command can be repeated safely.
+        to: the version instead, which held the alias before: a number, a reference, or `-N` for the N-th
+            holder before, which is `~N` in references and is taken as well. With a number the command can be
+            repeated safely.
         expect: the version that shall be rolled back. Where that has happened already nothing changes, so
             that the command can be repeated safely as well.
         reason: why; recorded with the move.
@@ -129,10 +131,11 @@ def _place(context: Context, name: str) -> _Place:
     journal = context.catalog.journal(model)
     before = context.catalog.holders(model, journal).get(alias)
     if before is None:
-        context.catalog.versions(model, limit=1)  # a model that is not there is said first
+        # A model that is not there is said first.
+        newest = context.catalog.versions(model, limit=1)[0].number
         raise NotFoundError(
             f"No version of {model} holds the alias {alias!r}, so there is nothing to roll back.",
-            hint=f"Promote one with: mlx promote {model}/NUMBER --to {alias}",
+            hint=f"Promote one with: mlx promote {model}/{newest} --to {alias}",
         )
     return _Place(model, alias, before, journal)
 
@@ -156,11 +159,21 @@ def _resolve(context: Context, place: _Place, to: str) -> Version:
     elif match := _BACK.fullmatch(to):
         ref = AliasRef(place.model, place.alias, int(match[1]))
     else:
-        ref = parse_ref(to)
+        ref = _written(to)
     version = context.catalog.resolve(ref)
     if version.name != place.model:
         raise UsageError(f"{version.ref} is no version of {place.model}.")
     return version
+
+
+def _written(to: str) -> Ref:
+    shown = printable(to, 200)
+    if to.startswith(("/", ".")):
+        # Shells take ~2 for a folder.
+        raise UsageError(f"--to {shown} is a path. Did the shell make it out of ~N?", hint=_FORMS)
+    if to.startswith(("~", "-")):
+        raise UsageError(f"--to {shown} counts no holders.", hint=_FORMS)
+    return parse_ref(to)
 
 
 def _named(context: Context, place: _Place, to: str) -> Version:
@@ -180,9 +193,9 @@ def _named(context: Context, place: _Place, to: str) -> Version:
             "--override quarantine --reason WHY",
         )
     if version.archived or version.quarantined:
-        raise ConflictError(
-            f"{version.ref} is {version.state}.", hint=f"Choose a sound version: mlx history {place.model}"
-        )
+        undo = f"Take it out with: mlx archive {version.ref} --undo. " if version.archived else ""
+        hint = f"{undo}Choose a sound version: mlx history {place.model}"
+        raise ConflictError(f"{version.ref} is {version.state}.", hint=hint)
     if problem := _replaced(place, version):
         raise IntegrityError(problem, hint=f"Choose a sound version: mlx history {place.model}")
     return version
@@ -276,7 +289,7 @@ def _result(
             title=f"rollback {place.model}",
             summary=summary,
             facts=event_facts(event) if event else (Fact("version", target.ref),),
-            next_steps=(f"mlx history {place.model}", f"mlx show {place.model}/{place.before}"),
+            next_steps=(f"mlx history {place.model}", f"mlx show {target.ref}"),
         ),
         warnings=warnings,
     )

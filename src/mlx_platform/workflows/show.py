@@ -11,7 +11,6 @@ from mlx_platform.core.verdict import Verdict
 from mlx_platform.registry.damage import told_damage
 from mlx_platform.registry.findings import metrics_of
 from mlx_platform.registry.journal import Event
-from mlx_platform.registry.policy import producing_command
 from mlx_platform.registry.ref import VersionRef, parse_ref
 from mlx_platform.registry.removal import ARCHIVED_AT, ARCHIVED_BY, ARCHIVED_REASON
 from mlx_platform.registry.version import (
@@ -29,10 +28,12 @@ from mlx_platform.workflows.describe import (
     age_text,
     event_table,
     number_text,
+    time_text,
     version_facts,
 )
 from mlx_platform.workflows.selected import selected_fields
-from mlx_platform.workflows.subject import not_sealed
+from mlx_platform.workflows.steps import next_steps
+from mlx_platform.workflows.subject import adoption, not_sealed
 
 _MOST_ANCESTORS = 20
 _MOST_NUMBERS = 4  # of one finding on a page
@@ -58,6 +59,7 @@ def show(context: Context, ref: str, *, fields: Sequence[str] = ()) -> Result:
     if fields:
         return selected_fields(version, data, fields)
     deleted = context.catalog.removal.deleted(version.name) if moves else {}
+    advice, way = ("", "") if version.sealed else adoption(context, version)
     return Result(
         command="show",
         data=data,
@@ -66,9 +68,9 @@ def show(context: Context, ref: str, *, fields: Sequence[str] = ()) -> Result:
             summary=f"{version.ref}: {version.state}.",
             facts=(*version_facts(version)[1:], *_facts(version, data)),
             sections=tuple(_sections(context.clock(), version, evidence, moves, deleted)),
-            next_steps=_next_steps(version, evidence),
+            next_steps=next_steps(context, version, way),
         ),
-        warnings=(*warnings, *not_sealed(version), *told_damage(version)),
+        warnings=(*warnings, *not_sealed(version, advice), *told_damage(version)),
     )
 
 
@@ -119,7 +121,7 @@ def _facts(version: Version, data: Mapping[str, Any]) -> Iterator[Fact]:
         "run": version.run_id,
         "source": version.source,
         "archived by": archive.get("by", ""),
-        "archived at": archive.get("at", ""),
+        "archived at": time_text(archive.get("at", "")),
         "archived for": archive.get("reason", ""),
     }
     for label, value in (found | signature).items():
@@ -191,22 +193,3 @@ def _numbers(summary: EvidenceSummary) -> str:
     shown = [f"{name}={number_text(value)}" for name, value in list(plain.items())[:_MOST_NUMBERS]]
     more = len(plain) - len(shown)
     return printable(", ".join(shown + ([f"{more} more"] if more else [])), 500)
-
-
-def _next_steps(version: Version, evidence: Mapping[str, EvidenceSummary]) -> tuple[str, ...]:
-    if version.doubt or version.stripped:
-        return (f"mlx doctor registry {version.name}",)
-    if not version.sealed:
-        return (f"mlx adopt {version.ref}",)
-    if version.archived or version.quarantined:
-        return (f"mlx list {version.name}",)
-    steps = []
-    if "evaluation" not in evidence:
-        steps.append(producing_command("evaluation", version))
-    if "staging" not in version.aliases and "production" not in version.aliases:
-        steps.append(f"mlx promote {version.ref} --to staging")
-    elif "production" not in version.aliases:
-        steps.append(f"mlx promote {version.ref} --to production")
-    else:
-        steps.append(f"mlx serve {version.name}@production")
-    return tuple(steps)

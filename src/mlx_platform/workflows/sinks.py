@@ -164,7 +164,7 @@ def standing_document(standing: Standing) -> dict[str, Any]:
         "parked": list(cursor.parked),
         "attempts": cursor.attempts,
         "next_try": rfc3339(cursor.next_try) if cursor.next_try and standing.pending else None,
-        "error": cursor.error,
+        "error": _error(standing),
     }
 
 
@@ -178,8 +178,13 @@ def _row(standing: Standing) -> tuple[str, ...]:
         str(len(standing.pending)),
         " ".join(map(str, cursor.parked)),
         at,
-        cursor.error,
+        _error(standing),
     )
+
+
+def _error(standing: Standing) -> str:
+    """The last error, while something is left that it is about."""
+    return standing.cursor.error if standing.pending or standing.cursor.parked else ""
 
 
 def _next_steps(sinks: Sequence[SinkSettings], waiting: int, found: Sequence[Standing]) -> tuple[str, ...]:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import NotFoundError
+from mlx_platform.core.files import exists
+from mlx_platform.core.text import printable
 from mlx_platform.core.values import frozen
-from mlx_platform.registry.ref import AliasRef, PathRef, parse_ref
+from mlx_platform.registry.ref import GRAMMAR, AliasRef, PathRef, parse_ref
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 
@@ -74,8 +76,8 @@ def open_subject(context: Context, text: str) -> Iterator[Subject]:
         yield Subject(version.name, version, context.catalog.fetch(version), text)
         return
     path = Path(ref.path)
-    if not path.exists():
-        raise NotFoundError(f"There is no file or folder {text!r}.")
+    if not exists(ref.path):
+        raise NotFoundError(f"There is no file or folder {printable(text, 200)!r}.", hint=GRAMMAR)
     with tempfile.TemporaryDirectory(prefix="mlx-") as folder:
         yield Subject(path.resolve().stem, None, _package(path, Path(folder) / "package"), text)
 
@@ -89,12 +91,19 @@ def _package(path: Path, out: Path) -> "Package":
     return build_package(path, out, BuildOptions()).package
 
 
-def not_sealed(version: Version) -> tuple[str, ...]:
+def adoption(context: Context, version: Version) -> tuple[str, str]:
+    """What to do about a version that plain MLflow registered: in words, and the command where one helps."""
+    problem = context.catalog.not_adoptable(version)
+    if problem is None:
+        return f"Adopt it with: mlx adopt {version.ref}", f"mlx adopt {version.ref}"
+    return f"{problem.message} {problem.hint}".rstrip(), ""
+
+
+def not_sealed(version: Version, advice: str = "") -> tuple[str, ...]:
     """What to say of a version that plain MLflow registered; nothing about ours."""
+    advice = advice or f"See: mlx show {version.ref}"
     problem = f"{version.ref} is not sealed: its bytes may change, and evidence about it is not kept."
-    return (
-        () if version.sealed or version.stripped else (f"{problem} Adopt it with: mlx adopt {version.ref}",)
-    )
+    return () if version.sealed or version.stripped else (f"{problem} {advice}",)
 
 
 def alias_warnings(context: Context, text: str) -> tuple[str, ...]:

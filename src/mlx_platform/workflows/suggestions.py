@@ -13,8 +13,18 @@ from mlx_platform.core.settings import Settings
 from mlx_platform.core.text import plural
 from mlx_platform.registry.address import parse_address
 from mlx_platform.registry.backend import Backend
+from mlx_platform.registry.fields import known_fields, plain_fields
 from mlx_platform.registry.ledger import Ledger
-from mlx_platform.registry.ref import is_alias, is_name
+from mlx_platform.registry.ref import (
+    AliasRef,
+    LabelRef,
+    NameRef,
+    PathRef,
+    VersionRef,
+    is_alias,
+    is_name,
+    parse_ref,
+)
 from mlx_platform.registry.version import ARCHIVED, DIGEST, PROMPT, QUARANTINED
 
 if TYPE_CHECKING:
@@ -83,6 +93,28 @@ class Suggestions:
             (version.label, f"version {version.number}, {version.state}") for version in self._versions(name)
         ]
 
+    def targets_of_rollback(self, name: str, alias: str) -> list[Proposal]:
+        """Where an alias may go back to, best first."""
+        if not is_name(name):
+            return []
+        journal = Ledger(self._backend, system_clock).journal(name)
+        lost = journal.rolled_back(alias)
+        numbers = [number for number in journal.rollback_targets(alias) if number not in lost][:MOST]
+        standing = self._standing(name)
+        rows = {row.number: row for row in self._reader.rows(name, numbers=numbers, keys=_KEYS)}
+        found = [standing.version(rows[number]) for number in numbers if number in rows]
+        return [
+            (str(version.number), _meaning(version))
+            for version in found
+            if version and not version.archived and not version.quarantined
+        ]
+
+    def fields(self, ref: str) -> list[Proposal]:
+        """What `mlx show` can print alone: of every version, and what this one has."""
+        version = self._version(ref)
+        own = known_fields(version) if version else ()
+        return [(name, "") for name in (*plain_fields(), *own)]
+
     def targets(self, name: str) -> list[Proposal]:
         """The aliases that something can be promoted to: those configured, and those in use."""
         held = self._holders(name) if name else {}
@@ -113,6 +145,17 @@ class Suggestions:
 
     def _holders(self, name: str) -> Mapping[str, int]:
         return self._standing(name).holders if is_name(name) else {}
+
+    def _version(self, text: str) -> "Version | None":
+        ref = parse_ref(text)
+        if isinstance(ref, AliasRef):
+            number = None if ref.back else self._holders(ref.name).get(ref.alias)
+        else:
+            number = ref.number if isinstance(ref, VersionRef | LabelRef) else None
+        if number is None or isinstance(ref, NameRef | PathRef):
+            return None
+        rows = self._reader.rows(ref.name, numbers=[number])
+        return self._standing(ref.name).version(rows[0]) if rows else None
 
     def _versions(self, name: str) -> "list[Version]":
         if not is_name(name):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
-from mlx_platform.core.text import first_line
+from mlx_platform.core.text import first_line, printable
 
 _CHUNK = 1 << 20
 _COPY = "Wait until it is complete, or name a copy that nobody writes to."
@@ -75,8 +75,9 @@ class DataFile:
             found = self.path.stat()
         except FileNotFoundError as error:
             raise NotFoundError(f"There is no data file {self.path}.") from error
-        except OSError as error:
-            raise UsageError(f"{self.path} cannot be read: {error.strerror}.") from error
+        except (OSError, ValueError) as error:
+            # A name with a null character, from a file of gates, is a ValueError.
+            raise UsageError(f"{printable(str(self.path))} cannot be read: {first_line(error)}.") from error
         if not stat.S_ISREG(found.st_mode):
             raise UsageError(
                 f"{self.path} is no regular file, and data are read more than once.",

@@ -1,6 +1,7 @@
 """Folders: data files of one kind that make one table, or images whose sub-folders are their labels."""
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ def open_folder(path: Path) -> Source:
         UndecidedError: it holds no data.
         UsageError: it holds data of several kinds, or such as cannot be joined.
     """
-    found = sorted(file for file in path.rglob("*") if file.is_file() and not _hidden(file, path))
+    found = sorted(file for file in _files(path) if not _hidden(file, path))
     tables = [file for file in found if file.suffix.lower() in SUFFIXES]
     images = [file for file in found if file.suffix.lower() in IMAGES]
     if tables and images:
@@ -40,6 +41,15 @@ def open_folder(path: Path) -> Source:
     if not images:
         raise UndecidedError(f"The folder {path} holds no images and no data files.")
     return ImageSource(path, images)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        # Rows that nobody may read are not to be missed in silence.
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
+
+    for place, _folders, names in os.walk(folder, onerror=refuse):
+        yield from (file for name in names if (file := Path(place, name)).is_file())
 
 
 def _hidden(file: Path, folder: Path) -> bool:

@@ -70,7 +70,8 @@ class Other:
 
     @property
     def source(self) -> str:
-        return f"{self.path}, {self.what}" if self.what else str(self.path)
+        path = printable(str(self.path))
+        return f"{path}, {self.what}" if self.what else path
 
 
 def other_files(context: Context, named: Sequence[str], subject: Subject) -> tuple[Other, ...]:
@@ -135,7 +136,9 @@ def _shared(context: Context, source: "Source", columns: Sequence[str], digests:
     known = np.unique(digests)
     seen = np.zeros(len(known), dtype=np.bool_)
     total = source.size if source.rows is None else source.rows
-    with context.progress.stage(f"looking for the rows in {source.path.name}", total) as advance:
+    with context.progress.stage(
+        f"looking for the rows in {printable(source.path.name, 80)}", total
+    ) as advance:
         before = 0
         for batch in source.batches(_BATCH_ROWS, columns):
             theirs = row_digests(batch)
