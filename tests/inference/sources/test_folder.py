@@ -1,4 +1,5 @@
 import hashlib
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -104,6 +105,22 @@ def test_a_folder_of_text_files_or_of_everything_is_refused(tmp_path):
         open_dataset(tmp_path)
     (tmp_path / "b.png").write_bytes(b"x")
     with pytest.raises(UsageError, match="both images and tables"):
+        open_dataset(tmp_path)
+
+
+def test_a_folder_within_that_is_closed_is_not_missed_in_silence(tmp_path, monkeypatch):
+    _part(tmp_path / "a.parquet", x=[1])
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refusing(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+
+    with pytest.raises(UsageError, match="closed cannot be read: Permission denied"):
         open_dataset(tmp_path)
 
 

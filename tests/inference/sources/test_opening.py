@@ -225,3 +225,17 @@ def test_lists_of_one_length_are_a_matrix_and_others_stay_lists(tmp_path):
     assert [batch[name].shape for name in ("vector", "fixed", "image")] == [(2, 2), (2, 2), (2, 1, 2)]
     for name in ("ragged", "holes", "tags", "nothing"):
         assert batch[name].tolist() == table[name].to_pylist()
+
+
+@pytest.mark.parametrize("name", ["a\0b.parquet", "x" * 5000 + ".csv", "x" * 5000])
+def test_impossible_names_are_refused_in_a_sentence(tmp_path, name):
+    with pytest.raises(UsageError, match="cannot be read"):
+        open_dataset(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "content"), [("d.csv", "a,b"), ("d.csv", "\n\n"), ("d.jsonl", "\n")])
+def test_text_without_rows_is_undecided_or_unusable(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+
+    with pytest.raises((UndecidedError, UsageError)):
+        open_dataset(tmp_path / name)

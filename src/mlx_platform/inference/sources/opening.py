@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.text import printable
 from mlx_platform.inference.sources.file import Advance
 from mlx_platform.inference.sources.folder import open_folder
 from mlx_platform.inference.sources.formats import open_file
@@ -23,6 +25,8 @@ def open_dataset(path: Path, advance: Advance | None = None) -> Source:
         UsageError: an unknown suffix, or a file that cannot be read.
         UndecidedError: no rows, so nothing can be said about them.
     """
-    if path.is_dir():
-        return open_folder(path)
-    return open_file(path, advance)
+    try:
+        folder = path.is_dir()
+    except OSError as error:
+        raise UsageError(f"{printable(str(path))} cannot be read: {error.strerror}.") from error
+    return open_folder(path) if folder else open_file(path, advance)
