@@ -1,6 +1,6 @@
 """Slices, guards, looks and copies, from a gate file to what the registry keeps."""
 
-import shutil
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -250,7 +250,7 @@ min = 0.99
         ("rmse<=3", "belongs to regression"),
         ("ndcg@10>=0.3", "belongs to ranking"),
         ("roc_auc>=0.8", "for two classes, and this model has 3"),
-        ("recall[pink]>=0.8", "a class that the model does not know"),
+        ("recall[pink]>=0.8", "unknown class"),
         ("acuracy>=0.8", "no metric 'acuracy'"),
     ],
 )
@@ -274,27 +274,25 @@ def test_gates_that_contradict_each_other_are_named_with_their_lines(context, da
 
 
 def test_a_baseline_that_cannot_be_loaded_is_named_and_nothing_is_kept(filled, data, tmp_path):
-    folder = tmp_path / "damaged"
-    shutil.copytree(filled.folder, folder)
-    settings = replace(filled, folder=folder, cache=CacheSettings(dir=str(tmp_path / "cache")))
-    context = make_context(settings)
+    context = make_context(replace(filled, cache=CacheSettings(dir=str(tmp_path / "cache"))))
     version = context.catalog.resolve("colours@production")
-    broken = next(path for path in folder.rglob("model.onnx") if _is_of(path, version.digest))
-    broken.write_bytes(b"damaged")
+    kept = (filled.folder / "mlx-artifacts").rglob("model.onnx")
+    broken = next(path for path in kept if _is_of(path, version.digest))
+    content = broken.read_bytes()
     before = evidence_of(context.catalog.resolve("colours/4"))
-
-    with pytest.raises(IntegrityError) as refusal:
-        evaluate(context, "colours/4", data=data)
-    with pytest.raises(NotFoundError, match="baseline colours/99 cannot be loaded"):
+    try:
+        broken.write_bytes(b"damaged")
+        with pytest.raises(IntegrityError, match="The baseline colours@production cannot be loaded"):
+            evaluate(context, "colours/4", data=data)
+    finally:
+        broken.write_bytes(content)
+    with pytest.raises(NotFoundError, match="The baseline colours/99 cannot be loaded"):
         evaluate(context, "colours/4", data=data, against="colours/99")
 
-    assert "The baseline colours@production cannot be loaded." in refusal.value.message
     assert evidence_of(context.catalog.resolve("colours/4")) == before
 
 
 def _is_of(path: Path, digest: str) -> bool:
-    import hashlib
-
     manifest = path.with_name("manifest.json")
     return manifest.is_file() and hashlib.sha256(manifest.read_bytes()).hexdigest() == digest
 
