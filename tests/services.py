@@ -234,10 +234,12 @@ def _running(
     stop: signal.Signals = signal.SIGTERM,
     user: str = "",
 ) -> Iterator[None]:
-    """Run a server with its children until the end of the block."""
+    """Run a server with its children until the end of the block, or of this process."""
+    # Whoever kills the tests gives them no time to stop anything.
+    with_us = ["setpriv", "--pdeathsig", stop.name.removeprefix("SIG")] if shutil.which("setpriv") else []
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command,
+            [*with_us, *command],
             env=env or clean_environment(),
             cwd=cwd,
             stdin=subprocess.DEVNULL,
