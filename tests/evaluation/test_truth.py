@@ -60,9 +60,27 @@ def test_many_known_labels_are_not_all_listed():
 
 @pytest.mark.parametrize("cell", [None, float("nan")])
 def test_a_missing_truth_is_refused_with_its_row(cell):
-    for read in (lambda column: label_codes(column, LABELS), numbers):
-        with pytest.raises(UsageError, match=r"Row 1 .* holds no value"):
-            read(text_column([3, cell]))
+    with pytest.raises(UsageError, match=r"Row 1 .* holds no value"):
+        numbers(text_column([3, cell]))
+    with pytest.raises(UsageError, match=r"Row 1 .* has no label") as refusal:
+        label_codes(text_column([3, cell]), LABELS)
+    assert refusal.value.hint.startswith("Remove the rows")
+
+
+def test_an_empty_text_is_a_label_only_where_the_model_has_it():
+    with pytest.raises(UsageError, match=r"Row 1 .* has no label"):
+        label_codes(text_column(["cat", " "]), ("cat", "dog"))
+    assert label_codes(text_column(["cat", ""]), ("cat", "")).tolist() == [0, 1]
+
+
+def test_numbers_where_the_model_answers_names_are_told_and_the_reverse():
+    for cell in (0, 1.0, True, "0"):
+        with pytest.raises(UsageError, match=r"holds numbers, such as .*answers names: cat, dog") as refusal:
+            label_codes(text_column([cell]), ("cat", "dog"))
+        assert "Write the names" in refusal.value.hint
+    with pytest.raises(UsageError, match=r"holds names, such as 'cat', .*answers numbers: 0, 1") as refusal:
+        label_codes(text_column(["cat"]), ("0", "1"))
+    assert "Write the numbers" in refusal.value.hint
 
 
 @pytest.mark.parametrize("cell", ["1.5", True, np.inf, [1.0]])

@@ -330,7 +330,7 @@ def test_models_whose_labels_come_in_another_order_are_compared_by_name(context,
     ("columns", "said"),
     [
         ({"label": ["red", "pink"] * 400}, "rows.parquet, row 1: column 'label' holds the label 'pink'"),
-        ({"label": [None, "red"] * 400}, "rows.parquet, row 0: column 'label' holds no value"),
+        ({"label": [None, "red"] * 400}, "rows.parquet, row 0: column 'label' has no label"),
         ({"x1": ["a"] * 800}, "x1"),
     ],
 )

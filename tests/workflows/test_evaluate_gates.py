@@ -343,3 +343,15 @@ def test_copies_without_gates_decide_nothing(context, data, gates):
 
     assert result.exit_code == 7
     assert result.data["aa"]["false_fail_rate"] is None
+
+
+def test_rows_that_may_count_twice_are_never_a_pass(context, tmp_path):
+    features, codes = colours(60)
+    label = [LABELS[code] for code in codes]
+    path = write_rows(tmp_path / "rows.parquet", features, label=label, id=[*range(59), 0])
+
+    result = evaluate(context, "colours/1", data=path, gate_expressions=("accuracy>=0.1",))
+
+    assert result.verdict is Verdict.UNDECIDED
+    assert [check.name for check in result.report.checks] == ["accuracy", "ids"]
+    assert "1 row repeats an id of the column 'id', first '0'." in result.warnings

@@ -13,6 +13,8 @@ from mlx_platform.evaluation.resample import Codes, Floats
 from mlx_platform.evaluation.scored import Classified, Mask, Predicted, Ranked, Scored, Tagged
 
 _LABELS_SHOWN = 12
+_NO_LABEL_HINT = "Remove the rows without a truth, or name another column with --label."
+_WEIGHT_HINT = "A weight is a number from 0. Correct the row, or name another column with --weight."
 
 
 def score(
@@ -53,7 +55,7 @@ def score(
     """
     if len(truth) == 0:
         raise UndecidedError("There are no rows to evaluate on.")
-    weighed = None if weights is None else _weights(weights)
+    weighed = None if weights is None else weight_numbers(weights)
     grouped = None if groups is None else group_codes(groups)
     if task == "regression":
         return Predicted(numbers(truth, column), _numeric_answers(answers), weighed, grouped)
@@ -114,12 +116,28 @@ def _positive(label: str, labels: Sequence[str]) -> int:
     return list(labels).index(label)
 
 
-def _weights(column: Array) -> Floats:
-    weights = numbers(column, "weight")
+def weight_numbers(cells: Array, column: str = "weight") -> Floats:
+    """What the rows count [rows].
+
+    Raises:
+        UsageError: names the first row that is missing, not finite, negative, or no number.
+    """
+    try:
+        weights = numbers(cells, column)
+    except UsageError as error:
+        raise UsageError(error.message, hint=_WEIGHT_HINT, **error.details) from error
     below = np.flatnonzero(weights < 0)
     if len(below):
-        raise _bad_row("weight", int(below[0]), f"holds {weights[below[0]]:g}; a weight is not negative")
+        row = int(below[0])
+        raise _bad_row(column, row, f"holds {weights[row]:g}, which is no weight", _WEIGHT_HINT)
     return weights
+
+
+def is_empty(cell: object) -> bool:
+    """Whether a cell holds nothing: no value, NaN, or a text of blanks."""
+    if isinstance(cell, str | bytes):
+        return not cell.strip()
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
 def group_codes(column: Array) -> Codes:
@@ -127,8 +145,7 @@ def group_codes(column: Array) -> Codes:
     codes: dict[object, int] = {}
     found = np.empty(len(column), np.int64)
     for row, cell in enumerate(column.tolist()):
-        missing = cell is None or cell != cell  # noqa: PLR0124 - NaN alone differs from itself
-        key = ("row", row) if missing else cell if isinstance(cell, Hashable) else repr(cell)
+        key = ("row", row) if is_empty(cell) else cell if isinstance(cell, Hashable) else repr(cell)
         found[row] = codes.setdefault(key, len(codes))
     return found
 
@@ -217,7 +234,14 @@ def label_codes(truth: Array, labels: Sequence[str], column: str = "label") -> C
     def code_of(cell: Any) -> int | None:
         return next((known[text] for text in _spellings(cell) if text in known), None)
 
-    return _by_value(truth, code_of, np.int64, lambda cell: _unknown_label(cell, labels), column)
+    return _by_value(
+        truth,
+        code_of,
+        np.int64,
+        lambda cell: _unknown_label(cell, labels),
+        column,
+        ("has no label", _NO_LABEL_HINT),
+    )
 
 
 def _spellings(cell: Any) -> tuple[str, ...]:
@@ -232,10 +256,31 @@ def _spellings(cell: Any) -> tuple[str, ...]:
 
 
 def _unknown_label(cell: Any, labels: Sequence[str]) -> tuple[str, str]:
+    if is_empty(cell):
+        return "has no label", _NO_LABEL_HINT
+    spelt, known = _is_number(cell), listed(labels, _LABELS_SHOWN, width=40)
+    if spelt and not any(map(_is_number, labels)):
+        return (
+            f"holds numbers, such as {printable(str(cell), 60)}, where the model answers names: {known}",
+            "Write the names instead of the numbers, or name the column that has them with --label.",
+        )
+    if not spelt and labels and all(map(_is_number, labels)):
+        return (
+            f"holds names, such as {printable(repr(cell), 60)}, where the model answers numbers: {known}",
+            "Write the numbers, or register the model with its names as labels = [...] in model.toml.",
+        )
     message = f"holds the label {printable(repr(cell), 60)}, which the model does not know"
     close = did_you_mean(str(cell), labels)
-    hint = f"Known: {listed(labels, _LABELS_SHOWN, width=40)}."
+    hint = f"Known: {known}."
     return message, f"{close} {hint}" if close.startswith("Did") else hint
+
+
+def _is_number(cell: Any) -> bool:
+    """Whether it is a number or the text of one; `nan` may be a name."""
+    try:
+        return math.isfinite(float(cell))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def numbers(truth: Array, column: str = "label") -> Floats:
@@ -248,7 +293,9 @@ def numbers(truth: Array, column: str = "label") -> Floats:
         values = truth.astype(np.float64)
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
-            raise _bad_row(column, int(bad[0]), f"holds {values[bad[0]]}, not a finite number")
+            held = values[bad[0]]
+            problem = "holds no value" if math.isnan(held) else f"holds {held}, not a finite number"
+            raise _bad_row(column, int(bad[0]), problem)
         return values
 
     return _by_value(truth, _number, np.float64, _no_number, column)
@@ -273,6 +320,7 @@ def _by_value(
     dtype: Any,
     explain: Callable[[Any], tuple[str, str]],
     column: str,
+    nothing: tuple[str, str] = ("holds no value", ""),
 ) -> Array:
     """Convert cell by cell, once per distinct value; `explain` says what is wrong where that gives None."""
     if truth.ndim != 1:
@@ -283,7 +331,7 @@ def _by_value(
     converted = np.empty(len(truth), dtype=dtype)
     for row, cell in enumerate(truth.tolist()):
         if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-            raise _bad_row(column, row, "holds no value")
+            raise _bad_row(column, row, *nothing)
         # 1, 1.0 and True are equal as keys of a dictionary, but are not spelt alike.
         key = (type(cell), cell if isinstance(cell, Hashable) else repr(cell))
         if key not in seen:
@@ -298,6 +346,6 @@ def _by_value(
 def _bad_row(column: str, row: int, message: str, hint: str = "") -> UsageError:
     return UsageError(
         f"Row {row} of the column {printable(column)!r} {message}.",
-        hint=hint or "Remove the rows without a truth, or name another column with --label.",
+        hint=hint or _NO_LABEL_HINT,
         row=row,
     )

@@ -78,7 +78,8 @@ def test_names_are_numbers_or_texts():
 
     texts = _names(text_column(["a", None]), text_column(["ü" * 3, "a", None, "", b"raw"]))
     assert list(texts) == ["a", "", "üüü", "a", "", "", "raw"]
-    assert texts.missing == 2
+    assert texts.missing == 3
+    assert texts.first_repeat == (3, 0)
 
 
 def test_names_that_turn_from_numbers_into_texts_stay_what_they_are():

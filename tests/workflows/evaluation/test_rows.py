@@ -125,9 +125,65 @@ def test_ids_that_repeat_or_are_missing_are_counted(context, subjects, table):
     rows, _answers = answer_rows(context, path, RULES, [subjects["good"]])
 
     assert rows.warnings == (
-        "1,998 rows repeat an id of the column 'id'.",
+        "1,998 rows repeat an id of the column 'id', first 'a'.",
         "1,000 rows have no id in the column 'id'.",
     )
+
+
+def test_one_row_that_repeats_an_id_is_told_in_the_singular(context, subjects, table):
+    path = table(3, id=["a", " ", "a"])
+
+    rows, _answers = answer_rows(context, path, RULES, [subjects["good"]])
+
+    assert rows.warnings == (
+        "1 row repeats an id of the column 'id', first 'a'.",
+        "1 row has no id in the column 'id'.",
+    )
+    assert rows.doubtful_ids == 2
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "rows.parquet numbers"])
+def test_ids_that_were_asked_for_are_all_there_and_differ(context, subjects, table, name):
+    name, _, numbers = name.partition(" ")
+    ids = list(range(3000)) if numbers else [f"r{row}" for row in range(3000)]
+    asked = DatasetRules(id="key")
+    twice, empty = list(ids), [str(one) for one in ids]
+    twice[BAD] = twice[7]
+    empty[BAD] = ""
+    place, earlier = ("line 2,102", "line 9") if name.endswith("csv") else ("row 2,100", "row 7")
+
+    with pytest.raises(UsageError, match=f"{place}: column 'key' holds the id .*7' again; .* in {earlier}"):
+        answer_rows(context, table(name=name, key=twice), asked, [subjects["good"]])
+    with pytest.raises(UsageError, match=f"{place}: column 'key' has no id"):
+        answer_rows(context, table(name=name, key=empty), asked, [subjects["good"]])
+    settings = Settings(folder=context.settings.folder, evaluation=EvaluationSettings(id="key"))
+    with pytest.raises(UsageError, match=f"{place}: column 'key' has no id"):
+        answer_rows(make_context(settings), table(name=name, key=_with(None, "a")), RULES, [subjects["good"]])
+
+
+def test_a_usual_id_that_is_the_group_names_no_rows(context, subjects, table):
+    path = table(6, id=["a", "a", "b", "", None, "b"])
+
+    rows, _answers = answer_rows(context, path, DatasetRules(group="id"), [subjects["good"]])
+
+    assert rows.warnings == ("2 rows have no group in the column 'id': each is one by itself.",)
+    assert (list(rows.ids), rows.doubtful_ids) == ([0, 1, 2, 3, 4, 5], 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (-1.5, "holds -1.5, which is no weight"),
+        (np.inf, "holds inf, not a finite number"),
+        (np.nan, "holds no value"),
+    ],
+)
+def test_a_weight_that_is_none_is_named_with_its_place(context, subjects, table, value, said):
+    path = table(w=_with(value, 1.0))
+
+    with pytest.raises(UsageError, match=f"rows.parquet, row 2,100: column 'w' {said}") as caught:
+        answer_rows(context, path, DatasetRules(weight="w"), [subjects["good"]])
+    assert "--weight" in caught.value.hint
 
 
 def test_a_weight_that_nobody_names_is_warned_about(context, subjects, table):
@@ -170,11 +226,12 @@ def _with(value, usual, count=3000):
             {"label": _with("pink", "red")},
             "line 2,102: column 'label' holds the label 'pink'",
         ),
-        ("rows.parquet", {"label": _with(None, "red")}, "row 2,100: column 'label' holds no value"),
+        ("rows.parquet", {"label": _with(None, "red")}, "row 2,100: column 'label' has no label"),
+        ("rows.csv", {"label": _with("", "red")}, "line 2,102: column 'label' has no label"),
         (
             "rows.csv",
             {"label": [str(row % 3) for row in range(3000)]},
-            "line 2: column 'label' holds the label",
+            "line 2: column 'label' holds numbers, such as 0, where the model answers names: red, green",
         ),
         ("rows.csv", {"x1": _with("n/k", "1.5")}, "line 2,102: column 'x1': 'n/k' is no number"),
         (

@@ -118,6 +118,6 @@ def refused(source: "Source", column: str, row: int, cell: object, problem: str,
         # One bad cell makes texts of all numbers of a CSV column; the first of them is not to blame.
         row, text = word
         problem = f"{printable(repr(text), 80)} is no number"
-    colon = "" if problem.startswith("holds") else ":"
+    colon = "" if problem.startswith(("holds ", "has ")) else ":"
     told = f"{source.locate(row)}: column {printable(column, 128)!r}{colon} {problem.rstrip('.')}."
     return UsageError(told, hint=hint, row=row, column=column)

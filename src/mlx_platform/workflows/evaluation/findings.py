@@ -74,13 +74,22 @@ class Findings:
     def checks(self) -> tuple[Check, ...]:
         """The gates, and the rows where the gate file asks for more than there are, or for other ones."""
         overlap = overlap_checks(self.rows.overlaps, self.asked.dataset.max_overlap)
-        checks = (*(one.check for one in self.judged), *overlap)
+        checks = (*(one.check for one in self.judged), *self._ids, *overlap)
         least = self.asked.dataset.min_rows
         have = self.rows.dataset.rows
         if have >= least:
             return checks
         message = "the gate file asks for more rows than there are"
         return (Check("rows", Verdict.UNDECIDED, f"{have:,}", f">= {least:,}", message, "gates"), *checks)
+
+    @property
+    def _ids(self) -> tuple[Check, ...]:
+        """Rows that may be there twice: what they add up to is never a pass."""
+        count = self.rows.doubtful_ids
+        if not count or not self.judged:
+            return ()
+        message = "rows with the same id, or without one, may count twice"
+        return (Check("ids", Verdict.UNDECIDED, plural(count, "doubtful row"), "0", message, "gates"),)
 
     @property
     def verdict(self) -> Verdict:

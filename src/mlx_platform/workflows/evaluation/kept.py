@@ -10,6 +10,7 @@ import numpy as np
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array, text_column
+from mlx_platform.evaluation.truth import is_empty
 
 IN_MEMORY = 64 << 20
 """Bytes of a column beyond which it moves to a temporary file that nobody else can open."""
@@ -134,11 +135,13 @@ class Names(Sequence[object]):
     Attributes:
         missing: rows without a name.
         repeated: rows that have the name of an earlier one; known once all are there.
+        first_repeat: the first row with an earlier row's name, and that earlier row.
     """
 
     def __init__(self, rows: int | None = None) -> None:
         self.missing = 0
         self.repeated = 0
+        self.first_repeat: tuple[int, int] | None = None
         self._numbers: Column | None = Column(rows)
         self._content = bytearray()
         self._ends = Column(rows)
@@ -159,16 +162,18 @@ class Names(Sequence[object]):
         """Close the column after its last row; call it once."""
         held = self._digests if self._numbers is None else self._numbers
         self._places = self._ends.finish() if self._numbers is None else held.finish()
-        self.repeated = len(self) - distinct(held.finish()) - max(self.missing - 1, 0)
+        values = held.finish()
+        self.repeated = len(self) - distinct(values) - max(self.missing - 1, 0)
+        if self.repeated:
+            self.first_repeat = _first_repeat(values, None if self._numbers is not None else _digest(b""))
         return self
 
     def _add_texts(self, cells: list[Any]) -> None:
-        self.missing += sum(cell is None or cell != cell for cell in cells)  # noqa: PLR0124 - NaN is no name
+        self.missing += sum(map(is_empty, cells))
         texts = [_text(cell) for cell in cells]
         self._ends.add(np.cumsum([len(text) for text in texts], dtype=np.int64) + len(self._content))
         self._content += b"".join(texts)
-        found = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
-        self._digests.add(np.frombuffer(found, dtype=np.uint64))
+        self._digests.add(np.array([_digest(text) for text in texts], dtype=np.uint64))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -193,7 +198,22 @@ def distinct(values: Array) -> int:
     return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(len(values), 1)
 
 
+def _first_repeat(values: Array, missing: int | None) -> tuple[int, int]:
+    """The first row whose value an earlier row has, and that row; `missing` is no value."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    again = ordered[1:] == ordered[:-1]
+    if missing is not None:
+        again &= ordered[1:] != np.uint64(missing)
+    row = int(order[1:][again].min())
+    return row, int(order[np.searchsorted(ordered, values[row])])
+
+
+def _digest(text: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
 def _text(cell: Any) -> bytes:
-    if isinstance(cell, bytes):
-        return cell
-    return b"" if cell is None else str(cell).encode("utf-8", "surrogatepass")
+    if is_empty(cell):
+        return b""
+    return cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "surrogatepass")

@@ -23,6 +23,7 @@ class Layout:
     Attributes:
         features: those that each model is given, in its order.
         slices: those that slices are made of; a model may take them as well.
+        id_asked: the id was named, rather than found under a usual name.
     """
 
     label: str
@@ -33,6 +34,7 @@ class Layout:
     slices: tuple[str, ...]
     features: tuple[tuple[str, ...], ...]
     warnings: tuple[str, ...] = ()
+    id_asked: bool = False
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -73,7 +75,6 @@ def lay_out(
     warnings = []
     truth = rules.label or settings.label
     named = rules.id or settings.id
-    usual = next((name for name in _USUAL_IDS if name in source.columns), "")
     weight = rules.weight
     if not weight and settings.weight:
         weight = settings.weight if settings.weight in source.columns else ""
@@ -85,6 +86,15 @@ def lay_out(
     for name in (truth, named, weight, rules.group, rules.query, *slices):
         if name:
             source.require(name)
+    taken = {
+        truth,
+        weight,
+        rules.group,
+        rules.query,
+        *slices,
+        *(name for one in answerers for name in one.model.columns),
+    }
+    usual = next((name for name in _USUAL_IDS if name in source.columns and name not in taken), "")
     aside = {truth, named or usual, weight or "weight", rules.group, rules.query}
     if (
         not weight
@@ -101,6 +111,7 @@ def lay_out(
         slices,
         tuple(_features(source, one, aside, slices) for one in answerers),
         tuple(warnings),
+        id_asked=bool(named),
     )
 
 

@@ -4,7 +4,8 @@ The file is read once, batch by batch, and all models answer each batch. Only wh
 kept of a row; its features are gone once it is answered.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from mlx_platform.core.errors import IntegrityError, UsageError
 from mlx_platform.core.tensors import Array, row_count
 from mlx_platform.core.text import plural, printable
 from mlx_platform.evaluation.gates import DatasetRules
-from mlx_platform.evaluation.truth import CLASS_TASKS, model_labels
+from mlx_platform.evaluation.truth import CLASS_TASKS, is_empty, model_labels
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.evaluation.answerer import Answerer, Running, refused
 from mlx_platform.workflows.evaluation.kept import Column, Names
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 1024
 """Rows between two signs of progress."""
+_ID_HINT = "An id names one row. Correct the rows, or name another column with --id."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Rows:
         slices: the columns that slices are made of [rows], by name.
         overlaps: rows that other files have as well.
         warnings: about the data.
+        doubtful_ids: rows whose id is missing, or that of an earlier row.
     """
 
     dataset: Data
@@ -71,6 +74,7 @@ class Rows:
     slices: Mapping[str, Array] = field(default_factory=dict)
     overlaps: tuple[Overlap, ...] = ()
     warnings: tuple[str, ...] = ()
+    doubtful_ids: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,8 @@ def answer_rows(
     kept = _Kept(layout, source.rows, digests=bool(others))
     _pass(context, source, layout, kept, tuple(answerers.values()))
     rows = kept.rows(Data(source.path, kept.count, source.fingerprint))
+    if layout.id_asked:
+        kept.refuse_repeated(source)
     looked = [overlap_with(context, other, layout.features[0], kept.digests()) for other in others]
     overlaps = (
         *same_file(subjects[0], rows.dataset.fingerprint, kept.count),
@@ -170,7 +176,7 @@ def _pass(
         before = 0
         for batch in source.batches(_BATCH_ROWS, layout.columns):
             start, count = kept.count, row_count(batch)
-            _check_truth(source, task, labels, layout.label, batch[layout.label], start)
+            _check_cells(source, task, labels, layout, batch, start)
             for answerer, features in zip(answerers, layout.features, strict=True):
                 answerer.answer(source, {name: batch[name] for name in features}, start)
             kept.add(batch)
@@ -184,25 +190,46 @@ def _labels(answerers: Sequence[Answerer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(label for labels in declared for label in labels)) if all(declared) else ()
 
 
-def _check_truth(
-    source: "Source", task: str, labels: Sequence[str], column: str, truth: Array, start: int
+def _check_cells(
+    source: "Source",
+    task: str,
+    labels: Sequence[str],
+    layout: Layout,
+    batch: Mapping[str, Array],
+    start: int,
 ) -> None:
-    """Stop at the first row whose truth cannot be used, rather than behind the last."""
-    from mlx_platform.evaluation.truth import label_codes, numbers, tag_mask
+    """Stop at the first row whose truth, weight or id cannot be used, rather than behind the last."""
+    from mlx_platform.evaluation.truth import label_codes, numbers, tag_mask, weight_numbers
 
-    try:
+    column, truth = layout.label, batch[layout.label]
+    with _placed(source, column, truth, start):
         if task in {"regression", "ranking"}:
             numbers(truth, column)
         elif task == "classification" and labels:
             label_codes(truth, labels, column)
         elif task == "multilabel" and labels:
             tag_mask(truth, labels, column)
+    if layout.weight:
+        with _placed(source, layout.weight, batch[layout.weight], start):
+            weight_numbers(batch[layout.weight], layout.weight)
+    if layout.id_asked:
+        cells = batch[layout.id].tolist()
+        row = next((row for row, cell in enumerate(cells) if is_empty(cell)), None)
+        if row is not None:
+            raise refused(source, layout.id, start + row, cells[row], "has no id", _ID_HINT)
+
+
+@contextmanager
+def _placed(source: "Source", column: str, cells: Array, start: int) -> Iterator[None]:
+    """Say of a refused cell where it is to be found."""
+    try:
+        yield
     except UsageError as error:
         row = error.details.get("row")
         if row is None:
             raise
         _row, _column, problem = error.message.rpartition(f"column {printable(column)!r} ")
-        raise refused(source, column, start + row, truth[row], problem, error.hint) from error
+        raise refused(source, column, start + row, cells[row], problem, error.hint) from error
 
 
 class _Kept:
@@ -215,6 +242,7 @@ class _Kept:
         self._columns = {name: Column(rows) for name in layout.kept}
         self._digests = Column(rows) if digests else None
         self._all_digests: Digests | None = None
+        self._empty = dict.fromkeys(filter(None, (layout.group, layout.query)), 0)
         self.count = 0
 
     def add(self, batch: Mapping[str, Array]) -> None:
@@ -224,6 +252,8 @@ class _Kept:
             self._names.add(batch[layout.id])
         for name, column in self._columns.items():
             column.add(batch[name])
+        for name in self._empty:
+            self._empty[name] += sum(map(is_empty, batch[name].tolist()))
         if self._digests is not None:
             from mlx_platform.inference.digests import row_digests
 
@@ -249,17 +279,42 @@ class _Kept:
             columns[layout.group] if layout.group else None,
             columns[layout.query] if layout.query else None,
             {name: columns[name] for name in layout.slices},
+            doubtful_ids=self._names.repeated + self._names.missing if self._names is not None else 0,
         )
+
+    def refuse_repeated(self, source: "Source") -> None:
+        """Refuse rows that share an id: each of them would count once more."""
+        if self._names is None or self._names.first_repeat is None:
+            return
+        row, first = self._names.first_repeat
+        problem = (
+            f"holds the id {printable(str(self._names[row]), 80)!r} again; it is first in "
+            f"{source.locate(first).removeprefix(f'{source.path}, ')}"
+        )
+        raise refused(source, self._layout.id, row, self._names[row], problem, _ID_HINT)
 
     def warnings(self) -> list[str]:
         found = []
         if self._names is not None and self._names.repeated:
-            repeated = plural(self._names.repeated, "row")
-            found.append(f"{repeated} repeat an id of the column {printable(self._layout.id)!r}.")
+            row = self._names.first_repeat[0] if self._names.first_repeat else 0
+            repeated = _rows_that(self._names.repeated, "repeats", "repeat")
+            column, first = printable(self._layout.id), printable(str(self._names[row]), 80)
+            found.append(f"{repeated} an id of the column {column!r}, first {first!r}.")
         if self._names is not None and self._names.missing:
-            missing = plural(self._names.missing, "row")
-            found.append(f"{missing} have no id in the column {printable(self._layout.id)!r}.")
+            missing = _rows_that(self._names.missing, "has", "have")
+            found.append(f"{missing} no id in the column {printable(self._layout.id)!r}.")
+        for column, what in ((self._layout.group, "group"), (self._layout.query, "query")):
+            count = self._empty.get(column, 0)
+            if count:
+                lacking = _rows_that(count, "has", "have")
+                found.append(
+                    f"{lacking} no {what} in the column {printable(column)!r}: each is one by itself."
+                )
         return found
+
+
+def _rows_that(count: int, one: str, many: str) -> str:
+    return f"{plural(count, 'row')} {one if count == 1 else many}"
 
 
 def _answered(answerer: Answerer) -> Answered:
