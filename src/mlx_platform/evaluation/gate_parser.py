@@ -1,5 +1,6 @@
 """From a document that was read already, or a one-off expression, to gates."""
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -124,7 +125,10 @@ def parse_expression(text: str, *, custom: Mapping[str, Metric] = NONE) -> Gate:
 
 def _amount(text: str) -> str | float:
     """A number, which an expression can only write as text; whatever else it is stays text."""
-    return float(text) if _PLAIN.fullmatch(text) else text
+    if not _PLAIN.fullmatch(text):
+        return text
+    # A whole number stays one, so that the gate is shown as it was written.
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def _watched(gates: Iterable[Gate], guard: str) -> tuple[Gate, ...]:
@@ -279,7 +283,17 @@ def _columns(entry: Any, place: Place) -> tuple[str, ...]:
     return tuple(columns)
 
 
+def _example(entry: Any) -> str:
+    return json.dumps(printable(str(entry), 60) if isinstance(entry, str | int | float) else "...")
+
+
 def _key(entry: Any, rule: SliceRule, place: Place) -> Key:
+    if not isinstance(entry, dict):
+        example = ", ".join(f"{printable(column, 60)} = {_example(entry)}" for column in rule.by[0])
+        raise UsageError(
+            f"{place}: {printable(repr(entry), 60)} does not say which column has it.",
+            hint=f"Write require = [{{{example}}}].",
+        )
     table = table_of(entry, place, "the slice")
     columns = next((by for by in rule.by if set(by) == set(table)), None)
     if columns is None:
