@@ -86,6 +86,7 @@ def test_the_same_package_cannot_differ_whatever_the_rows():
 
     assert no_worse(comparison, "accuracy", Margin(0.01)).verdict is Verdict.PASS
     assert better(comparison, "accuracy").verdict is Verdict.FAIL
+    assert all(math.isnan(one.lower) and math.isnan(one.upper) for one in comparison.differences.values())
 
 
 def test_a_relative_margin_is_a_share_of_the_baseline():

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from mlx_platform.evaluation.measure import measure_scored, resample_metrics
+from mlx_platform.evaluation.metric import NO_PROBABILITIES, ONE_CLASS
 from mlx_platform.evaluation.metrics import METRICS
 from mlx_platform.evaluation.scored import Classified
 
@@ -144,3 +146,11 @@ def test_a_weight_is_a_number_of_rows_and_order_does_not_matter(rows, seed):
         value = METRICS[name].of(weighed)
         assert METRICS[name].of(repeated) == pytest.approx(value, nan_ok=True)
         assert METRICS[name].of(shuffled) == pytest.approx(value, nan_ok=True)
+
+
+def test_one_class_is_all_that_is_said_to_be_missing_where_there_are_probabilities():
+    scored = _binary(np.linspace(0.1, 0.9, 20), np.ones(20, int))
+
+    assert measure_scored(scored, metrics=["roc_auc"])["roc_auc"].reason == ONE_CLASS
+    without = replace(scored, probabilities=None)
+    assert measure_scored(without, metrics=["roc_auc"])["roc_auc"].reason == NO_PROBABILITIES

@@ -2,6 +2,8 @@ import pytest
 
 from mlx_platform.core.errors import NotFoundError, UsageError
 from mlx_platform.evaluation.gate_file import FILE_CAP, read_gates
+from mlx_platform.evaluation.gate_parser import parse_expression
+from mlx_platform.evaluation.gates import check_contradictions
 
 TOML = """
 version = 1
@@ -75,3 +77,10 @@ def test_a_missing_file_is_not_found(tmp_path):
 def test_a_folder_is_no_gate_file(tmp_path):
     with pytest.raises(UsageError, match="Cannot read"):
         read_gates(tmp_path)
+
+
+def test_two_gates_of_the_command_line_are_named_in_one_sentence():
+    with pytest.raises(
+        UsageError, match=r"^The gates 'accuracy >= 0\.9' and 'accuracy <= 0\.5': accuracy cannot"
+    ):
+        check_contradictions([parse_expression("accuracy>=0.9"), parse_expression("accuracy<=0.5")])

@@ -95,7 +95,7 @@ def test_slices_that_pass_fail_and_are_too_small_are_told_apart():
     assert _verdicts(family) == {"de": "pass", "fr": "fail", "xx": "undecided"}
     assert family.judged.check.verdict is Verdict.FAIL
     assert family.judged.check.measured.startswith("lang=fr: 0.5000")
-    assert family.judged.check.message == "1 of 2 slices fail: lang=fr. 1 left out"
+    assert family.judged.check.message == "1 of 2 slices fails: lang=fr. 1 left out"
     assert family.judged.check.threshold == ">= 0.9 by lang"
     assert family.judged.numbers["slices"]["failed"] == ["lang=fr"]
     assert family.judged.numbers["slices"]["left_out"] == ["lang=xx"]
@@ -241,3 +241,13 @@ def _bare(name, rows, right):
 
 
 _MEASURED = measure_scored(_answers(100, 80), metrics=["accuracy"])["accuracy"]
+
+
+def test_a_required_slice_without_its_column_is_answered_with_an_example():
+    with pytest.raises(UsageError, match="'xx' does not say which column has it") as refusal:
+        _gate(min=0.5, rule={"require": ["xx"]})
+    assert refusal.value.hint == 'Write require = [{lang = "xx"}].'
+
+
+def test_a_slice_of_an_empty_value_has_a_name():
+    assert name_of((("lang", ""), ("device", "phone"))) == "lang=(empty), device=phone"

@@ -89,9 +89,22 @@ def test_what_does_not_resolve_says_what_is_there(
 def test_a_model_that_nobody_has_registered_is_told_how_to_be(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "my model.onnx"
     path.touch()
-    with pytest.raises(UsageError, match="is a path") as caught:
+    with pytest.raises(UsageError, match="is a file") as caught:
         project.catalog.resolve(str(path))
     assert caught.value.hint == f"Register it with: mlx register NAME '{path}'"
+
+
+def test_a_file_that_looks_like_a_name_is_to_be_registered_first(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin.skops").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UsageError, match=r"'bin\.skops' is a file, and a registered version") as caught:
+        project.catalog.resolve("bin.skops")
+    assert caught.value.hint == "Register it with: mlx register NAME bin.skops"
+    with pytest.raises(NotFoundError, match=r"no model 'other\.skops'"):
+        project.catalog.resolve("other.skops")
 
 
 def test_a_bare_name_lists_the_aliases(project: Project) -> None:

@@ -101,6 +101,14 @@ def test_production_compared_with_itself_decides_nothing(context, rows):
     comparison = result.data["comparison"]
     assert result.verdict is Verdict.UNDECIDED
     assert (comparison["identical"], comparison["won"], comparison["lost"]) == (True, 0, 0)
+    assert comparison["differences"]["accuracy"] | {"candidate": 0, "baseline": 0} == {
+        "candidate": 0,
+        "baseline": 0,
+        "value": 0.0,
+        "lower": None,
+        "upper": None,
+    }
+    assert "was skipped because candidate and baseline are the same package" in result.report.summary
 
 
 def test_without_a_gate_and_a_baseline_nothing_is_passed(context, rows):

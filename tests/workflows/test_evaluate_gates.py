@@ -175,7 +175,7 @@ def test_a_guard_for_the_whole_file_warns_only(context, data, gates):
 def test_the_first_version_is_no_guard_of_itself(context, data, gates):
     result = evaluate(context, "colours/1", data=data, gates=gates(GUARDED))
 
-    assert "very package" in _gate(result, "accuracy max_drop 3.5pp against pinned")["skipped"]
+    assert "same package" in _gate(result, "accuracy max_drop 3.5pp against pinned")["skipped"]
 
 
 def test_a_guard_that_nobody_is_yet_leaves_its_gate_undecided(context, gates, tmp_path):

@@ -57,7 +57,9 @@ class Flips:
 class Difference:
     """Candidate less baseline in one metric, with a two-sided interval; NaN where it cannot be measured.
 
-    `flips` are those among the rows that a rate is about, where both models are judged by the same ones.
+    `flips` are those among the rows that a rate is about, where both models are judged by the same ones. The
+    difference of a package from itself is 0 by definition, and has no interval. `reason` says why a side
+    cannot be measured.
     """
 
     metric: Metric
@@ -67,6 +69,7 @@ class Difference:
     upper: float
     resampled: tuple[Resampled, Resampled] | None
     flips: Flips | None = None
+    reason: str = ""
 
     @property
     def value(self) -> float:
@@ -152,7 +155,9 @@ def compare(
     # Counts of flips say nothing where rows weigh differently or depend on each other.
     plain = candidate.weights is None and candidate.groups is None
     counted = {one.name: _flips(one, candidate, baseline) for one in wanted} if plain else {}
-    drawn = [metric for metric in wanted if not counted.get(metric.name)]
+    if identical:
+        counted = {}
+    drawn = [] if identical else [metric for metric in wanted if not counted.get(metric.name)]
     sides = [resample_metrics(scored, drawn, seed=seed) for scored in (candidate, baseline)]
     differences = {
         metric.name: _difference(
@@ -200,7 +205,12 @@ def _difference(
         interval = pair[0].combine(pair[1], np.subtract).paired_interval(candidate.units, confidence)
     if flips and flips.rows:
         interval = tango_interval(flips.won, flips.lost, flips.rows, confidence)
-    return Difference(metric, *values, interval.lower, interval.upper, pair, flips)
+    unmeasured = next(
+        (side for side, value in zip((candidate, baseline), values, strict=True) if not math.isfinite(value)),
+        None,
+    )
+    reason = "" if unmeasured is None else metric.obstacle(unmeasured) or metric.undefined
+    return Difference(metric, *values, interval.lower, interval.upper, pair, flips, reason)
 
 
 def no_worse(comparison: Comparison, name: str, margin: Margin) -> Outcome:
@@ -238,7 +248,7 @@ def _decide(comparison: Comparison, difference: Difference, margin: Margin) -> O
         )
     if not math.isfinite(gain):
         side = "candidate" if not math.isfinite(difference.candidate) else "baseline"
-        return _unmeasured(difference, Verdict.UNDECIDED, f"not measured for the {side}: {metric.undefined}")
+        return _unmeasured(difference, Verdict.UNDECIDED, f"not measured for the {side}: {difference.reason}")
     if difference.flips:
         return _decide_by_flips(comparison, difference.flips, margin.of(difference.baseline))
     if difference.resampled is None:

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from mlx_platform.evaluation.metric import NO_PROBABILITIES, ONE_CLASS, Metric, divide
+from mlx_platform.evaluation.metric import ONE_CLASS, Metric, divide
 from mlx_platform.evaluation.probability_metrics import probabilities_of
 from mlx_platform.evaluation.resample import Blocks, Codes, Floats
 from mlx_platform.evaluation.scored import Classified, Mask
@@ -20,7 +20,6 @@ _CELLS = 256
 _ALL_CELLS = 1024  # of all classes together
 _LEAST_CELLS = 16
 _MOST_CLASSES = 1000  # beyond it the value has no interval
-_UNDEFINED = f"{ONE_CLASS}, and {NO_PROBABILITIES}"
 
 Area = Callable[[Floats], Floats]
 
@@ -141,7 +140,7 @@ def curve_metrics() -> Iterable[Metric]:
             "score",
             _binary_parts,
             area,
-            _UNDEFINED,
+            ONE_CLASS,
             needs_probabilities=True,
             exact=partial(_binary_exact, area),
             classes="two",
@@ -155,7 +154,7 @@ def curve_metrics() -> Iterable[Metric]:
         "score",
         _each_parts,
         _each_area,
-        _UNDEFINED,
+        ONE_CLASS,
         needs_probabilities=True,
         exact=_each_exact,
         classes="many",

@@ -266,7 +266,11 @@ def _both(first: Gate, second: Gate) -> str:
     if first.source and first.source == second.source and first.line and second.line:
         lines = sorted({first.line, second.line})
         return f"{first.source}, line {' and '.join(map(str, lines))}"
-    return " and ".join(dict.fromkeys((first.place, second.place)))
+    if not first.source and not second.source and first.name != second.name:
+        return f"The gates {first.name!r} and {second.name!r}"
+    if second.source or first.place == second.place:
+        return " and ".join(dict.fromkeys((first.place, second.place)))
+    return f"{first.place} and the gate {second.name!r}"
 
 
 def digest_of(asked: GateFile) -> str:

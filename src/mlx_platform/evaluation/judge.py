@@ -16,7 +16,7 @@ from mlx_platform.evaluation.ratio import Ratio
 WARN_ONLY = "level = warn: it never decides"
 NO_BASELINE = "there is no baseline to compare with"
 NO_GUARD = "there is nothing to guard against yet"
-ITSELF = "the baseline is this very package: there is nothing to compare"
+ITSELF = "candidate and baseline are the same package: there is nothing to compare"
 
 
 @dataclass(frozen=True, slots=True)

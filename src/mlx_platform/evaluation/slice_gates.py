@@ -35,7 +35,12 @@ from mlx_platform.evaluation.slices import Slice
 _NORMAL = NormalDist()
 _NAMED = 5
 _SEVERITY = (Verdict.FAIL, Verdict.ERROR, Verdict.UNDECIDED, Verdict.PASS)
-_WORDS = {Verdict.FAIL: "fail", Verdict.ERROR: "cannot be judged", Verdict.UNDECIDED: "undecided"}
+_WORDS = {
+    Verdict.FAIL: ("fails", "fail"),
+    Verdict.ERROR: ("cannot be judged", "cannot be judged"),
+    Verdict.UNDECIDED: ("is undecided", "are undecided"),
+}
+"""Of one slice, and of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +222,11 @@ def _badness(gate: Gate, judged: Judged) -> tuple[int, float]:
 def _told(counted: Mapping[str, Judged], of: int) -> str:
     """How the slices went, such as `2 of 7 slices fail: lang=de; lang=fr. 3 are too small.`."""
     parts = []
-    for verdict, word in _WORDS.items():
+    for verdict, (one, many) in _WORDS.items():
         names = [name for name, judged in counted.items() if judged.check.verdict is verdict]
         if names:
             more = f"; and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            listed = "; ".join(names[:_NAMED])
+            listed, word = "; ".join(names[:_NAMED]), one if len(names) == 1 else many
             parts.append(f"{len(names):,} of {plural(len(counted), 'slice')} {word}: {listed}{more}")
     if of > len(counted):
         parts.append(f"{of - len(counted):,} left out")

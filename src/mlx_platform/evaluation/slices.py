@@ -70,7 +70,7 @@ class Slice:
 
 def name_of(key: Key) -> str:
     """`lang=de, device=phone`, as text that is safe to show."""
-    return ", ".join(f"{printable(column, 60)}={printable(value, 60)}" for column, value in key)
+    return ", ".join(f"{printable(column, 60)}={printable(value, 60) or '(empty)'}" for column, value in key)
 
 
 def split(columns: Mapping[str, Array], by: Sequence[str]) -> dict[Key, Codes]:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable
+from pathlib import Path
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.files import exists
@@ -68,7 +69,8 @@ class Lookup:
 
     def _bare_name(self, name: str) -> UsageError | NotFoundError:
         if not self._backend.reader.count(name):
-            return self._backend.no_model(name)
+            # model.skops is a name as well, and nobody means a model by it where such a file lies.
+            return _path(name) if Path(name).is_file() else self._backend.no_model(name)
         aliases = [f"{name}@{alias}" for alias in self._ledger.holders(name)]
         known = ", ".join(aliases) if aliases else f"none yet; see: mlx list {name}"
         return UsageError(f"{name!r} is a model; say which version of it.", hint=f"Its aliases: {known}")
@@ -131,7 +133,7 @@ def _path(path: str) -> UsageError:
     if not exists(path):
         return UsageError(f"{shown!r} is no reference to a version, and no file.", hint=REGISTERED)
     return UsageError(
-        f"{shown!r} is a path, and a registered version is needed.",
+        f"{shown!r} is a {'file' if Path(path).is_file() else 'folder'}, and a registered version is needed.",
         hint=f"Register it with: mlx register NAME {shlex.quote(shown)}",
     )
 

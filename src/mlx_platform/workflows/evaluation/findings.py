@@ -9,7 +9,7 @@ from mlx_platform.core.text import plural
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
 from mlx_platform.evaluation.compare import Comparison
 from mlx_platform.evaluation.gates import SYSTEM_METRICS, Gate, GateFile
-from mlx_platform.evaluation.judge import Judged, finite, shown
+from mlx_platform.evaluation.judge import ITSELF, Judged, finite, shown
 from mlx_platform.evaluation.latency import Timings
 from mlx_platform.evaluation.looks import Looks
 from mlx_platform.evaluation.measure import Measurement
@@ -225,10 +225,18 @@ def headline(findings: Findings) -> str:
 def _outcome(findings: Findings) -> str:
     decided = [check for check in findings.checks if not check.skipped]
     if not decided:
+        if self_compared := [one for one in findings.judged if one.check.skipped == ITSELF]:
+            gates = "the gate was" if len(self_compared) == 1 else f"{len(self_compared):,} gates were"
+            return f"{gates} skipped because candidate and baseline are the same package"
         return "no gate says whether that is enough"
     if findings.verdict is Verdict.PASS:
         return f"{plural(len(decided), 'gate')} passed"
     bad = [check for check in decided if check.verdict is findings.verdict]
-    words = {Verdict.FAIL: "failed", Verdict.UNDECIDED: "undecided", Verdict.ERROR: "could not be judged"}
+    are = "is" if len(bad) == 1 else "are"
+    words = {
+        Verdict.FAIL: "failed",
+        Verdict.UNDECIDED: f"{are} undecided",
+        Verdict.ERROR: "could not be judged",
+    }
     names = ", ".join(f"{check.name} {check.threshold}" for check in bad)
     return f"{len(bad)} of {plural(len(decided), 'gate')} {words[findings.verdict]}: {names}"
