@@ -34,7 +34,7 @@ def main() -> None:
     # Every year counts the same, however many people were asked.
     later["weight"] = len(later) / later[YEAR].nunique() / later.groupby(YEAR)[YEAR].transform("size")
 
-    model = RandomForestClassifier(40, max_depth=12, min_samples_leaf=20, random_state=0)
+    model = RandomForestClassifier(20, max_depth=12, min_samples_leaf=20, random_state=0)
     model.fit(first[inputs], first[TRUTH])
     skops.io.dump(model, "model.skops")
     later[["id", *inputs, YEAR, "weight", TRUTH]].to_parquet("later.parquet", index=False)
