@@ -5,15 +5,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
+from statsmodels.stats.multitest import multipletests
 
 from mlx_platform.core.statistics import (
+    bca_confidence,
     bca_interval,
     benjamini_hochberg,
     bootstrap,
     chi2_quantile,
     chi2_tail,
     clopper_pearson_lower,
+    holm,
     mcnemar_exact,
+    percentile_confidence,
+    percentile_interval,
     tango_interval,
     tango_z,
     wilson,
@@ -210,3 +215,63 @@ def test_bootstrap_survives_a_few_undefined_resamples_but_not_many():
 
     assert bca_interval(0.5, draws, left_out).lower < 0.1
     assert math.isnan(bca_interval(0.5, np.append(draws, np.full(10, np.nan)), left_out).lower)
+
+
+def test_holm_steps_down_and_never_falls():
+    adjusted = holm([0.01, 0.04, math.nan, 0.03, 0.005])
+
+    # Sorted: 0.005 * 4, 0.01 * 3, 0.03 * 2, 0.04 * 1 raised to what came before.
+    assert adjusted[:2] == pytest.approx([0.03, 0.06])
+    assert math.isnan(adjusted[2])
+    assert adjusted[3:] == pytest.approx([0.06, 0.02])
+    assert holm([]) == []
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_holm_is_that_of_statsmodels(seed):
+    p_values = np.random.default_rng(seed).random(17) ** 2
+
+    assert holm(p_values.tolist()) == pytest.approx(multipletests(p_values, method="holm")[1])
+
+
+def test_confidence_below_a_number_is_what_the_ends_of_the_interval_invert_to():
+    generator = np.random.default_rng(0)
+    values = generator.exponential(1, 80)
+    draws = generator.choice(values, (4000, 80)).mean(axis=1)
+    left_out = (values.sum() - values) / 79
+
+    for confidence in (0.8, 0.9, 0.95):
+        corrected = bca_interval(values.mean(), draws, left_out, confidence)
+        plain = percentile_interval(draws, 80, confidence)
+        tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+        for tail, end, other in zip(
+            tails, (corrected.lower, corrected.upper), (plain.lower, plain.upper), strict=True
+        ):
+            assert bca_confidence(values.mean(), draws, left_out, end) == pytest.approx(tail, abs=2e-3)
+            assert percentile_confidence(values.mean(), draws, 80, other) == pytest.approx(tail, abs=2e-3)
+
+
+def test_the_percentile_interval_is_as_much_wider_as_students_t():
+    draws = np.random.default_rng(1).normal(0, 1, 200_000)
+
+    few, many = (percentile_interval(draws, units, 0.9) for units in (5, 10**6))
+
+    assert (many.lower, many.upper) == pytest.approx((-1.645, 1.645), abs=0.02)
+    # t(4) = 2.132 at 95 %, times sqrt(5 / 4).
+    assert (few.lower, few.upper) == pytest.approx((-2.383, 2.383), abs=0.04)
+
+
+def test_beyond_all_resamples_the_tail_is_normal_and_no_resample_is_no_confidence():
+    draws = np.random.default_rng(2).normal(0, 1, 1000)
+
+    for confidence in (
+        bca_confidence(0.0, draws, draws[:50], 8.0),
+        percentile_confidence(0.0, draws, 1000, 8.0),
+    ):
+        assert 1 - 1e-9 < confidence <= 1
+    same = np.full(100, 3.0)
+    assert [bca_confidence(3.0, same, same, limit) for limit in (2.0, 3.0, 4.0)] == [0.0, 0.0, 1.0]
+    undefined = np.where(np.arange(100) < 90, 3.0, math.nan)
+    assert math.isnan(bca_confidence(3.0, undefined, same, 2.0))
+    assert math.isnan(percentile_confidence(3.0, undefined, 100, 2.0))

@@ -225,3 +225,155 @@ def test_files_that_ask_the_same_have_the_same_digest_however_they_are_written()
 )
 def test_files_that_ask_something_else_have_another_digest(other):
     assert other.digest != _gates({"metric": "accuracy", "min": 0.9}).digest
+
+
+def test_slices_are_columns_and_combinations_of_them():
+    rule = {"by": ["lang", ["lang", "device"]], "min_rows": 100, "require": [{"device": 3.0, "lang": "de"}]}
+
+    gate = _gates({"metric": "f1_macro", "max_drop": "1pp", "slices": rule}).gates[0]
+
+    assert gate.slices.by == (("lang",), ("lang", "device"))
+    assert (gate.slices.min_rows, gate.slices.correct) == (100, "holm")
+    assert gate.slices.require == ((("lang", "de"), ("device", "3")),)
+    assert gate.name == "f1_macro max_drop 1pp by lang, lang+device"
+    assert _gates({"metric": "mae", "max": 3, "slices": {"by": "lang"}}).gates[0].slices.min_rows == 50
+
+
+@pytest.mark.parametrize(
+    ("slices", "said"),
+    [
+        ({"by": ["lang", ["lang"]]}, "names lang twice"),
+        ({"by": []}, "names no column"),
+        ({"by": ["lang"], "require": [{"device": "x"}]}, "no slices are made by device"),
+        ({"by": ["lang"], "min_row": 3}, "unknown key 'min_row'"),
+        ({"by": [["a", "a"]]}, "neither a column nor a list"),
+        ({"by": ["lang"], "correct": "bonferroni"}, "holm, none"),
+        ({"by": ["lang"], "min_rows": 0}, "from 1"),
+    ],
+)
+def test_slices_that_cannot_be_meant_are_refused(slices, said):
+    with pytest.raises(UsageError, match=said):
+        _gates({"metric": "accuracy", "min": 0.5, "slices": slices})
+
+
+def test_a_package_has_no_slices():
+    with pytest.raises(UsageError, match="has no slices"):
+        _gates({"metric": "model_size_mb", "max": 3, "slices": {"by": "lang"}})
+
+
+def test_a_guard_is_a_gate_of_its_own_against_the_pinned_version():
+    step, total = _gates(
+        {"metric": "accuracy", "max_drop": "1pp", "level": "warn", "guard": {"max_drop": "2pp"}}
+    ).gates
+
+    assert (step.guard, step.warn, step.margin.amount) == ("", True, pytest.approx(0.01))
+    assert (total.guard, total.warn, total.margin.amount) == ("pinned", False, pytest.approx(0.02))
+    assert total.name == "accuracy max_drop 2pp against pinned"
+    assert _gates({"metric": "accuracy", "max_drop": "1pp", "guard": {"max_drop": "2pp"}}).guards == (
+        "pinned",
+    )
+
+
+def test_a_guard_of_the_file_watches_every_loss_without_a_guard_of_its_own():
+    file = _gates(
+        {"metric": "accuracy", "max_drop": "1pp", "guard": {"max_drop": "2pp"}},
+        {"metric": "log_loss", "max_rise": "5%rel"},
+        {"metric": "accuracy", "min": 0.5},
+        guard="version:3",
+    )
+
+    assert [(gate.name, gate.warn) for gate in file.gates if gate.guard] == [
+        ("accuracy max_drop 2pp against pinned", False),
+        ("log_loss max_rise 5%rel against version:3", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        ({"min": 0.5, "guard": {"max_drop": "2pp"}}, "limits the loss in all"),
+        ({"max_drop": "1pp", "guard": {"baseline": "pinned"}}, "limits the loss in all"),
+        ({"max_drop": "1pp", "guard": {"max_rise": "2%rel"}}, "higher is better"),
+        ({"max_drop": "1pp", "guard": {"max_drop": "2"}}, "no unit"),
+        ({"max_drop": "1pp", "guard": "pinned"}, "not a table"),
+    ],
+)
+def test_a_guard_that_cannot_be_meant_is_refused(gate, said):
+    with pytest.raises(UsageError, match=said):
+        _gates({"metric": "accuracy"} | gate)
+
+
+def test_latencies_and_sizes_have_a_limit_of_candidate_over_baseline():
+    gates = _gates(
+        {"metric": "latency_p95_ms", "max_ratio": 1.1}, {"metric": "model_size_mb", "max_ratio": "90%"}
+    )
+
+    assert [gate.threshold for gate in gates.gates] == [1.1, 0.9]
+    assert all(gate.needs_baseline for gate in gates.gates)
+    for metric in ("accuracy", "throughput_rps"):
+        with pytest.raises(UsageError, match="max_ratio limits latencies and sizes"):
+            _gates({"metric": metric, "max_ratio": 1.1})
+    with pytest.raises(UsageError, match="cannot be a limit"):
+        _gates({"metric": "latency_p95_ms", "max_ratio": 0})
+
+
+def test_a_gain_and_a_tolerated_loss_of_one_metric_contradict_each_other():
+    both = {"metric": "accuracy", "max_drop": "1pp", "superiority": True}
+    with pytest.raises(UsageError, match="must be better than the baseline, and may lose 1pp"):
+        _gates(both)
+    with pytest.raises(UsageError, match="must be better"):
+        check_contradictions(
+            [parse_expression("mae:superiority=true"), parse_expression("mae:max_rise=1%rel")]
+        )
+
+    assert len(_gates(both | {"level": "warn"}).gates) == 2
+    sliced = {"metric": "accuracy", "superiority": True, "slices": {"by": "lang"}}
+    assert len(_gates({"metric": "accuracy", "max_drop": "1pp"}, sliced).gates) == 2
+
+
+def test_limits_contradict_each_other_across_slices():
+    sliced = {"metric": "accuracy", "max": 0.8, "slices": {"by": "lang"}}
+
+    with pytest.raises(UsageError, match=r"at least 0\.9 and at most 0\.8") as refusal:
+        _gates({"metric": "accuracy", "min": 0.9}, sliced)
+
+    assert "slices" in refusal.value.hint
+
+
+def test_the_digest_grows_with_what_gates_can_ask_and_not_with_where_they_stand(tmp_path):
+    plain = {"metric": "accuracy", "max_drop": "1pp"}
+    asked = [
+        plain,
+        plain | {"slices": {"by": "lang"}},
+        plain | {"slices": {"by": "lang", "min_rows": 51}},
+        plain | {"slices": {"by": "lang", "correct": "none"}},
+        plain | {"slices": {"by": "lang", "require": [{"lang": "de"}]}},
+        plain | {"guard": {"max_drop": "2pp"}},
+        plain | {"guard": {"max_drop": "2pp", "baseline": "version:1"}},
+    ]
+
+    digests = {_gates(gate).digest for gate in asked}
+    moved = parse_gates({"version": 1, "gates": [plain]}, source="other.toml", lines={("gates", 0): 7})
+
+    assert len(digests | {_gates(plain, guard="pinned").digest}) == len(asked) + 1
+    assert moved.digest == _gates(plain).digest
+    assert moved.gates[0].line == 7
+    assert moved.gates == _gates(plain).gates
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric", "said"),
+    [
+        (("a", "b"), "roc_auc_ovr", "for more than two classes"),
+        (("a", "b", "c"), "f1", "for two classes"),
+        (("a", "b"), "recall[c]", "unknown class"),
+        (("a", "b"), "mae", "belongs to regression"),
+    ],
+)
+def test_a_gate_that_a_model_with_these_classes_has_not_is_named_with_its_place(labels, metric, said):
+    gate = _gates({"metric": metric, "max": 0.5} if metric == "mae" else {"metric": metric, "min": 0.5}).gates
+
+    with pytest.raises(UsageError, match=said) as refusal:
+        check_task(gate, "classification", labels=labels)
+
+    assert refusal.value.message.startswith("gates.toml")

@@ -10,6 +10,7 @@ from mlx_platform.evaluation.gate_parser import parse_expression, parse_gates
 from mlx_platform.evaluation.gates import Defaults
 from mlx_platform.evaluation.judge import Known, judge, number, pair_measurements, shown, signed
 from mlx_platform.evaluation.measure import measure_scored
+from mlx_platform.evaluation.ratio import Ratio
 from mlx_platform.evaluation.scored import Classified
 
 
@@ -162,3 +163,52 @@ def test_numbers_are_shown_with_what_they_need():
     ]
     assert shown(0.5) == "0.5000"
     assert [signed(value) for value in (0.5, -0.5, 0.0)] == ["+0.5000", "-0.5000", "+0.0000"]
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "verdict"),
+    [(0.9, 1.1, Verdict.PASS), (1.11, 1.3, Verdict.FAIL), (1.0, 1.2, Verdict.UNDECIDED)],
+)
+def test_a_ratio_is_judged_by_its_interval(lower, upper, verdict):
+    gate = parse_gates({"version": 1, "gates": [{"metric": "latency_p95_ms", "max_ratio": 1.1}]}).gates[0]
+    ratio = Ratio((lower + upper) / 2, lower, upper, 11.0, 10.0, samples=200)
+
+    judged = judge([gate], Known({}, ratios={"latency_p95_ms": ratio}))[0]
+
+    assert judged.check.verdict is verdict
+    assert judged.numbers["threshold"] == 1.1
+    assert judged.numbers["measured"] == ratio.value
+    assert bool(judged.check.message) is (verdict is Verdict.UNDECIDED)
+
+
+def test_a_ratio_without_an_interval_is_exact_and_one_that_was_not_measured_decides_nothing():
+    gate = parse_gates({"version": 1, "gates": [{"metric": "model_size_mb", "max_ratio": 1.1}]}).gates[0]
+    nan = math.nan
+    exact = Ratio(1.2, nan, nan, 12.0, 10.0)
+    failed = Ratio(nan, nan, nan, nan, nan, reason="too few calls")
+
+    verdicts = [
+        judge([gate], Known({}, ratios=ratios))[0].check.verdict
+        for ratios in ({"model_size_mb": exact}, {"model_size_mb": failed}, {})
+    ]
+
+    assert verdicts == [Verdict.FAIL, Verdict.UNDECIDED, Verdict.UNDECIDED]
+
+
+def test_a_guard_is_answered_by_its_own_comparison():
+    file = parse_gates(
+        {
+            "version": 1,
+            "gates": [{"metric": "accuracy", "max_drop": "3pp", "guard": {"max_drop": "4pp"}}],
+        }
+    )
+    now, before, first = _answers(1000, 880), _answers(1000, 900), _answers(1000, 950)
+    known = Known({}, compare(now, before), {"pinned": compare(now, first)})
+
+    step, total = judge(file.gates, known)
+    without = judge(file.gates, Known({}, compare(now, before)))[1]
+
+    assert (step.check.verdict, total.check.verdict) == (Verdict.PASS, Verdict.FAIL)
+    assert (step.numbers["baseline"], total.numbers["baseline"]) == (0.9, 0.95)
+    assert without.check.verdict is Verdict.UNDECIDED
+    assert "nothing to guard against" in without.check.message

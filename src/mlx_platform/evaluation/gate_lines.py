@@ -37,18 +37,22 @@ class _Scanner:
                 name = _placed(self._header("[[", "]]"), counts)
                 counts[name] = counts.get(name, -1) + 1
                 table = (*name, counts[name])
-                self.found[table] = line
+                self._note(table, line)
             elif self._peek() == "[":
                 table = _placed(self._header("[", "]"), counts)
-                self.found.setdefault(table, line)
+                self._note(table, line)
             else:
                 self._pair(table)
+
+    def _note(self, path: Path, line: int) -> None:
+        """A value begins here, and so do those around it that did not before."""
+        for end in range(1, len(path) + 1):
+            self.found.setdefault(path[:end], line)
 
     def _pair(self, table: Path) -> None:
         line = self._line
         keys = self._key()
-        for end in range(1, len(keys) + 1):
-            self.found.setdefault((*table, *keys[:end]), line)
+        self._note((*table, *keys), line)
         self._skip()
         self._step()  # the equals sign
         self._value((*table, *keys))
