@@ -109,7 +109,7 @@ def test_rows_that_repeat_each_other_count_once():
     gate = _gate("accuracy", max_drop="3pp")
     clustered, naive = _verdicts(gate, pairs(known=True)), _verdicts(gate, pairs(known=False))
 
-    assert max(clustered[Verdict.PASS], clustered[Verdict.FAIL]) <= _most(0.07)
+    assert max(clustered[Verdict.PASS], clustered[Verdict.FAIL]) <= _most()
     assert max(naive[Verdict.PASS], naive[Verdict.FAIL]) > 0.12
 
 
@@ -123,7 +123,7 @@ def test_weights_are_part_of_the_test():
 
     found = _verdicts(_gate("accuracy", max_drop="3pp"), pairs())
 
-    assert max(found[Verdict.PASS], found[Verdict.FAIL]) <= _most(0.065)
+    assert max(found[Verdict.PASS], found[Verdict.FAIL]) <= _most()
 
 
 @pytest.mark.parametrize("shape", ["heavy", "skewed"])
@@ -142,7 +142,7 @@ def test_losses_of_awkward_shape_keep_the_level(shape):
 
     found = _verdicts(_gate("mae", max_rise="0.3abs"), pairs())
 
-    assert max(found[Verdict.PASS], found[Verdict.FAIL]) <= _most(0.065)
+    assert max(found[Verdict.PASS], found[Verdict.FAIL]) <= _most()
 
 
 def test_slices_that_are_all_equally_good_fail_together_no_more_often_than_the_level_says():
