@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
+from mlx_platform.evaluation.measure import measure_scored
 from mlx_platform.evaluation.metrics import METRICS, metric_of
 from mlx_platform.evaluation.scored import Classified
 
@@ -131,3 +132,16 @@ def test_order_does_not_matter_and_a_weight_is_a_number_of_rows(rows, seed):
         value = METRICS[name].of(weighed)
         assert METRICS[name].of(shuffled) == pytest.approx(value, nan_ok=True)
         assert METRICS[name].of(repeated) == pytest.approx(value, nan_ok=True)
+
+
+def test_an_average_over_classes_lies_in_its_interval_when_wrong_answers_are_never_true() -> None:
+    generator = np.random.default_rng(0)
+    truth = generator.integers(0, 26, 900)
+    wrong = generator.random(900) < 0.05
+    answer = np.where(wrong, generator.integers(26, 200, 900), truth)
+    measured = measure_scored(Classified(truth=truth, answer=answer, probabilities=None, classes=200))
+
+    for name in ("precision_macro", "recall_macro", "f1_macro"):
+        one = measured[name]
+        assert one.lower <= one.value <= one.upper
+        assert one.upper - one.lower < 0.05

@@ -9,7 +9,16 @@ from functools import partial
 
 import numpy as np
 
-from mlx_platform.evaluation.metric import NO_ROWS, ONE_CLASS, Metric, Trials, divide, thirds
+from mlx_platform.evaluation.metric import (
+    NO_ROWS,
+    ONE_CLASS,
+    Metric,
+    Trials,
+    divide,
+    split_strays,
+    thirds,
+    with_strays,
+)
 from mlx_platform.evaluation.resample import Blocks, Floats
 from mlx_platform.evaluation.scored import Classified, Mask
 
@@ -33,6 +42,14 @@ def _class_counts(scored: Classified, blocks: Blocks) -> Floats:
 
 def _width(scored: Classified) -> int:
     return 3 * scored.classes
+
+
+def _counts_and_strays(scored: Classified, blocks: Blocks) -> Floats:
+    return with_strays(_class_counts(scored, blocks))
+
+
+def _strays_width(scored: Classified) -> int:
+    return 4 * scored.classes
 
 
 def _accuracy(sums: Floats) -> Floats:
@@ -74,8 +91,9 @@ def _averaged(scores: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
     """The plain average over the classes that are true or answered somewhere."""
 
     def average(sums: Floats) -> Floats:
-        true, answered, _hits = thirds(sums)
-        return _macro(scores(sums), true + answered > 0, true)
+        counts, strays = split_strays(sums)
+        true, answered, _hits = thirds(counts)
+        return _macro(scores(counts), true + answered + strays > 0, true)
 
     return average
 
@@ -109,7 +127,8 @@ def overall_metrics() -> Iterable[Metric]:
     yield replace(accuracy, kind="rate", trials=_every_row, paired=True)
     yield _counted("balanced_accuracy", _balanced_accuracy)
     for name, scores in (("precision", _precision), ("recall", _recall), ("f1", _f1)):
-        yield _counted(f"{name}_macro", _averaged(scores))
+        average = _counted(f"{name}_macro", _averaged(scores))
+        yield replace(average, parts=_counts_and_strays, width=_strays_width)
     yield replace(_counted("mcc", _mcc), unit="")
     for name, scores in (("precision", _precision), ("recall", _recall), ("f1", _f1)):
 

@@ -129,3 +129,26 @@ def thirds(sums: Floats) -> tuple[Floats, Floats, Floats]:
     """Sums [..., 3 k] as three of [..., k]."""
     first, second, third = np.split(sums, 3, axis=-1)
     return first, second, third
+
+
+def with_strays(counts: Floats) -> Floats:
+    """Sums as `thirds` takes them, and behind them a mark of the classes that are answered and never true.
+
+    Such a class scores 0, and averages over classes count it. A resample may miss its few rows, and would
+    then average over fewer classes than the value does; the mark, in every block, lets it count there too.
+
+    Args:
+        counts: by true class, by answered class, and of right answers, [blocks, 3 * classes].
+
+    Returns:
+        [blocks, 4 * classes].
+    """
+    true, answered, _hits = thirds(counts.sum(axis=0))
+    strays = (true == 0) & (answered > 0)
+    return np.concatenate([counts, np.broadcast_to(strays, (len(counts), len(strays)))], axis=1)
+
+
+def split_strays(sums: Floats) -> tuple[Floats, Floats]:
+    """What `with_strays` put together: the counts [..., 3 * classes] and the marks [..., classes]."""
+    classes = sums.shape[-1] // 4
+    return sums[..., : 3 * classes], sums[..., 3 * classes :]

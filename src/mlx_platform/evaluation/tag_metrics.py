@@ -11,7 +11,17 @@ from functools import partial
 import numpy as np
 
 from mlx_platform.evaluation.label_metrics import NEVER_ANSWERED, NEVER_TRUE
-from mlx_platform.evaluation.metric import NO_ROWS, Metric, Trials, divide, mean, ones, thirds
+from mlx_platform.evaluation.metric import (
+    NO_ROWS,
+    Metric,
+    Trials,
+    divide,
+    mean,
+    ones,
+    split_strays,
+    thirds,
+    with_strays,
+)
 from mlx_platform.evaluation.resample import Blocks, Floats
 from mlx_platform.evaluation.scored import Tagged
 
@@ -33,9 +43,14 @@ def _micro(weigh: Callable[[Floats, Floats], Floats], sums: Floats) -> Floats:
     return divide(hits, weigh(true, answered), np.nan)
 
 
+def _counts_and_strays(scored: Tagged, blocks: Blocks) -> Floats:
+    return with_strays(_tag_counts(scored, blocks))
+
+
 def _f1_macro(sums: Floats) -> Floats:
-    true, answered, hits = thirds(sums)
-    present = true + answered > 0
+    counts, strays = split_strays(sums)
+    true, answered, hits = thirds(counts)
+    present = true + answered + strays > 0
     scores = divide(2 * hits, true + answered, 0.0)
     return divide((scores * present).sum(-1), present.sum(-1), np.nan)
 
@@ -63,7 +78,8 @@ def tag_metrics() -> Iterable[Metric]:
         ("recall_micro", lambda true, _answered: true),
     ):
         yield replace(counts, name=name, value=partial(_micro, weigh))
-    yield replace(counts, name="f1_macro", value=_f1_macro)
+    average = replace(counts, parts=_counts_and_strays, width=lambda scored: 4 * scored.classes)
+    yield replace(average, name="f1_macro", value=_f1_macro)
     yield replace(base, name="jaccard", value=mean(3))
     yield replace(base, name="hamming_loss", value=mean(1), higher_is_better=False, kind="loss")
 
