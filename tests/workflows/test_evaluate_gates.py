@@ -17,6 +17,7 @@ from mlx_platform.evaluation.gates import DatasetRules
 from mlx_platform.registry.version import Lineage, evidence_of
 from mlx_platform.workflows.context import Context, make_context
 from mlx_platform.workflows.evaluate import evaluate
+from mlx_platform.workflows.judgement import judge_version
 
 GOOD = 5 * np.eye(3)
 STEPS = {"first": 0.0, "second": 0.9, "third": 1.8, "fourth": 2.5}
@@ -355,3 +356,31 @@ def test_rows_that_may_count_twice_are_never_a_pass(context, tmp_path):
     assert result.verdict is Verdict.UNDECIDED
     assert [check.name for check in result.report.checks] == ["accuracy", "ids"]
     assert "1 row repeats an id of the column 'id', first '0'." in result.warnings
+
+
+def test_evidence_counts_for_the_gates_of_the_settings_as_they_are_now(filled, data):
+    def settings(**changes: object) -> Settings:
+        gate = {"metric": "accuracy", "min": 0.1} | changes
+        return replace(filled, evaluation=replace(filled.evaluation, gate=(gate,)))
+
+    context = make_context(settings())
+    evaluate(context, "colours/2", data=data)
+    asked = {
+        "as they were": settings(),
+        "stricter": settings(min=0.2),
+        "in slices": settings(slices={"by": "lang"}),
+        "gone": filled,
+    }
+
+    found = {}
+    for name, now in asked.items():
+        again = make_context(now)
+        judgement = judge_version(again, again.catalog.resolve("colours/2"), "production", 3)
+        found[name] = next(one for one in judgement.requirements if one.name == "evaluation").check.verdict
+
+    assert found == {
+        "as they were": Verdict.PASS,
+        "stricter": Verdict.UNDECIDED,
+        "in slices": Verdict.UNDECIDED,
+        "gone": Verdict.PASS,
+    }
