@@ -152,16 +152,24 @@ def test_a_rollback_goes_back_to_the_version_that_worked_though_it_is_not_sealed
     assert (result.data["before"], result.data["after"]) == (5, 3)
 
 
-@pytest.mark.parametrize("words", [("show",), ("pull",), ("resolve",), ("diff", "theirs/1")])
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("show",), "mlx adopt theirs/2"),
+        (("pull",), "mlx adopt theirs/2"),
+        (("resolve",), "mlx show theirs/2"),
+        (("diff", "theirs/1"), "mlx show theirs/2"),
+    ],
+)
 def test_commands_work_with_an_unsealed_version_and_say_what_it_is(
-    theirs: Project, mlx: RunCommand, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    theirs: Project, mlx: RunCommand, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], advice: str
 ) -> None:
     monkeypatch.chdir(theirs.folder)
 
     outcome = mlx(*words, "theirs/2", "--json")
 
     assert outcome.code == 0, outcome.err
-    assert any("mlx adopt theirs/2" in warning for warning in outcome.document["warnings"])
+    assert any(advice in warning for warning in outcome.document["warnings"])
 
 
 def test_an_unsealed_version_is_measured_and_nothing_is_kept(
