@@ -70,7 +70,8 @@ def self_test(
             judged, _slices = judge_all(quiet, _copied(compared, asked, first, second), taken, asked)
             for counter, one in zip(verdicts, judged, strict=True):
                 counter[one.check.verdict] += 1
-            together[verdict_of(one.check for one in judged)] += 1
+            tested = (one.check for one in judged if _has_level(one.gate))
+            together[verdict_of(tested)] += 1
             advance(1)
     result = _result(subject, compared, rows, asked, verdicts, together, other=other is not None)
     return write_reports(result, report=report, junit=junit, metrics=metrics)
@@ -117,10 +118,11 @@ def _result(
         if other and compared.baseline
         else "its answers to other rows with the same truth"
     )
+    tested = any(_has_level(gate) for gate in asked.gates)
     summary = (
-        f"{subject.ref} against {COPIES} equally good copies: {failing:.1%} fail some gate by chance."
-        if asked.gates
-        else f"{subject.ref}: there are no gates to test."
+        f"{subject.ref} against {COPIES} equally good copies: {failing:.1%} fail a test by chance."
+        if tested
+        else f"{subject.ref}: there are no drops, rises or gains to test, only limits or no gates at all."
     )
     page = Report(
         title=f"A/A test of the gates with {subject.ref}",
@@ -146,7 +148,7 @@ def _result(
             "level": level,
             "seed": asked.defaults.seed,
             "exchanged_with": compared.baseline.ref if other and compared.baseline else None,
-            "false_fail_rate": failing if asked.gates else None,
+            "false_fail_rate": failing if tested else None,
             "gates": [
                 _document(gate, counts, level) for gate, counts in zip(asked.gates, verdicts, strict=True)
             ],
