@@ -389,9 +389,15 @@ def test_ctrl_c_in_a_new_folder_leaves_nothing_that_a_second_run_trips_over(
     words = tuple(word.replace("{models}", str(demo.folder / "models")) for word in command)
     done = interrupted(words, tmp_path, delay)
 
+    assert "Traceback" not in done.stderr
+    if command[0] == "demo" and done.returncode == 0:
+        # Python drops an exception that meets a callback from C, as when libraries are looked up: the demo
+        # then goes on, and must be whole.
+        assert (tmp_path / "made" / "mlx.db").is_file()
+        assert "rollback" in done.stdout
+        return
     assert done.returncode == 130, done.stderr
     assert done.stderr.endswith("error: Interrupted.\n")
-    assert "Traceback" not in done.stderr
     if command[0] == "register":
         again = run_process((*words, "--json"), cwd=tmp_path)
         assert (again.code, again.data["version"]) == (0, 1), again.err
