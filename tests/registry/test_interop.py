@@ -1,5 +1,6 @@
 """What mlx registers as MLflow's own tools see it, and what MLflow registers on a server as mlx sees it."""
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -218,7 +219,10 @@ def test_what_mlflow_logs_to_a_server_is_adopted(
     overrides = {"registry.uri": mlflow_server, "registry.timeout": 60}
     context = make_context(load_settings(start=project.folder, environment={}, overrides=overrides))
     network = write_network(tmp_path / "net.onnx", 11.0)
-    with tracking(mlflow_server), mlflow.start_run() as run:
+    with tracking(mlflow_server) as client, contextlib.ExitStack() as stack:
+        # Whatever experiment another test chose belongs to another registry.
+        mlflow.set_experiment(experiment_id=client.create_experiment("logged"))
+        run = stack.enter_context(mlflow.start_run())
         mlflow.log_param("lr", "7")
         mlflow.log_input(mlflow.data.from_numpy(np.zeros((2, 4)), name="writers", digest="77aa"), "training")
         mlflow.onnx.log_model(
