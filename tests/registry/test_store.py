@@ -241,6 +241,33 @@ def test_a_registration_that_is_interrupted_leaves_nothing_visible(
     assert (version.number, created) == (1, True)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("the connection was lost")])
+def test_a_version_that_was_made_although_nobody_said_so_keeps_its_bytes(
+    project: Project, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    import mlflow
+
+    create, package = mlflow.MlflowClient.create_model_version, project.variant("a")
+
+    def make_and_fail(*arguments: Any, **options: Any) -> None:
+        create(*arguments, **options)
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow.MlflowClient, "create_model_version", make_and_fail)
+        if isinstance(error, KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):
+                project.anew().register("letters", package, Lineage())
+        else:
+            project.anew().register("letters", package, Lineage())
+
+    catalog = project.anew()
+    assert [version.number for version in catalog.versions("letters")] == [1]
+    version, created = catalog.register("letters", package, Lineage())
+    assert (version.number, created) == (1, False)
+    assert catalog.fetch(version).digest == version.digest
+
+
 def test_a_move_that_is_interrupted_before_the_alias_has_happened(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from typing import Protocol
 
 from mlx_platform.registry.row import Row
 
+_RECENT = 100  # versions among which one is looked for that may just have been made
+
 
 def name_filter(name: str) -> str:
     """MLflow's condition for a name; plain MLflow gives models names with a quote, too."""
@@ -51,3 +53,9 @@ class Reader(Protocol):
     def location(self, name: str, number: int) -> str:
         """Where the bytes of a version are said to be; empty when there is no such version."""
         ...
+
+
+def number_of(reader: Reader, name: str, source: str) -> int | None:
+    """The newest version of a model that was made from a source just now; None when there is none."""
+    found = reader.rows(name, limit=_RECENT, keys=())
+    return next((row.number for row in found if row.source == source), None)

@@ -67,6 +67,29 @@ def unavailable(text: str, shown: str, doing: str = "reach the registry") -> Una
     )
 
 
+def append_version(
+    create: Callable[[], int], *, find: Callable[[], int | None], discard: Callable[[], None]
+) -> int:
+    """Append a version whose bytes are in the store already.
+
+    Args:
+        create: appends it, and gives its number.
+        find: its number, None where it is not there.
+        discard: takes its bytes away.
+    """
+    try:
+        return create()
+    except UnavailableError:
+        # The version may have been made, or be made in a while, so its bytes stay in any case.
+        made = find()
+        if made is None:
+            raise
+        return made
+    except MlxError:
+        discard()
+        raise
+
+
 def again(write: Callable[[], T], attempts: int = 5) -> T:
     """Repeat a write that lost against another first writer of the same key."""
     for attempt in range(1, attempts):

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from mlx_platform.core.errors import ConflictError, NotFoundError, UnavailableError, UsageError
+from mlx_platform.core.errors import NotFoundError
 from mlx_platform.registry.address import Address
+from mlx_platform.registry.reader import number_of
+from mlx_platform.registry.refusals import append_version
 from mlx_platform.registry.rest_calls import Api
 from mlx_platform.registry.rest_files import Files
 from mlx_platform.registry.rest_login import login
@@ -20,7 +22,6 @@ from mlx_platform.registry.rest_models import Models
 from mlx_platform.registry.rest_runs import EXPERIMENT, Place, Runs
 from mlx_platform.registry.runs import MetricData, RunRecord
 
-_RECENT = 100  # versions among which one is looked for that may just have been made
 _IN_RUN = "model"  # the folder of a package among the files of its run
 
 
@@ -152,17 +153,13 @@ class RestStore(Models):
     def _create(
         self, name: str, source: str, *, tags: Mapping[str, str], description: str, run: str, model: str
     ) -> int:
-        try:
-            return self.create_version(name, source, tags=tags, description=description, run=run, model=model)
-        except (ConflictError, NotFoundError, UsageError):
-            self._runs.discard(run, model)
-            raise
-        except UnavailableError:
-            # The version may have been made, or be made in a while, so its bytes stay in any case.
-            made = [row.number for row in self.rows(name, limit=_RECENT) if row.source == source]
-            if not made:
-                raise
-            return made[0]
+        return append_version(
+            lambda: self.create_version(
+                name, source, tags=tags, description=description, run=run, model=model
+            ),
+            find=lambda: number_of(self, name, source),
+            discard=lambda: self._runs.discard(run, model),
+        )
 
     def _experiment(self) -> Place:
         found = self._runs.experiment(EXPERIMENT)

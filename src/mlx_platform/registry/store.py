@@ -20,7 +20,8 @@ from mlx_platform.core.text import printable
 from mlx_platform.registry.address import Address
 from mlx_platform.registry.door import prepare_environment, probe, quiet
 from mlx_platform.registry.first_use import first_use
-from mlx_platform.registry.refusals import again, translate
+from mlx_platform.registry.reader import number_of
+from mlx_platform.registry.refusals import again, append_version, translate
 from mlx_platform.registry.runs import CONTEXT_TAG, DATA_CONTEXT, DATA_SOURCE, MetricData
 from mlx_platform.registry.store_read import PAGE, StoreReader
 
@@ -113,12 +114,10 @@ class Store(StoreReader):
                 client.finalize_logged_model(model, "READY")
             self._log(run, model, params=params, metrics=metrics)
             self.ensure_model(name, tags={}, description="")
-            number = self.create_version(
-                name, f"models:/{model}", run=run, tags=tags, description=description, model=model
-            )
         except BaseException:
             self._discard(run, model)
             raise
+        number = self._append(name, model, run, tags=tags, description=description)
         with self._door(f"finish the run of {name}/{number}"):
             back_link = json.dumps([{"name": name, "version": number}])
             client.set_logged_model_tags(model, {"mlflow.modelVersions": back_link})
@@ -336,6 +335,24 @@ class Store(StoreReader):
         """Delete the files below a URI."""
         with suppress(NotFoundError), self._bytes(location, "delete a package") as store:
             store.delete_artifacts()
+
+    def _append(self, name: str, model: str, run: str, *, tags: Mapping[str, str], description: str) -> int:
+        source = f"models:/{model}"
+        try:
+            return append_version(
+                lambda: self.create_version(
+                    name, source, run=run, tags=tags, description=description, model=model
+                ),
+                find=lambda: number_of(self, name, source),
+                discard=lambda: self._discard(run, model),
+            )
+        except MlxError:
+            raise
+        except BaseException:
+            # Ctrl-C may come after the version was made, and then its bytes are in use.
+            if number_of(self, name, source) is None:
+                self._discard(run, model)
+            raise
 
     def _discard(self, run: str, model: str) -> None:
         client = self._client()
