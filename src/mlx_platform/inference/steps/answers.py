@@ -1,5 +1,7 @@
 """Steps that turn raw outputs into answers: probabilities, labels, values."""
 
+from abc import abstractmethod
+
 import numpy as np
 
 from mlx_platform.core.errors import UsageError
@@ -16,22 +18,6 @@ def softmax(scores: Array) -> Array:
     return shares
 
 
-class SoftmaxStep(Step):
-    """`softmax`: scores of the output `output` become the probabilities `into`."""
-
-    kind = "softmax"
-
-    def __init__(self, options: Options, site: Site) -> None:
-        self._output = site.output(options.text("output")).name
-        self._into = options.text("into", "probabilities")
-        options.done()
-        self.takes = {self._output: "tensor"}
-        self.makes = (self._into,)
-
-    def __call__(self, batch: Batch) -> Batch:
-        return batch | {self._into: softmax(batch[self._output])}
-
-
 def sigmoid(scores: Array) -> Array:
     """1 / (1 + exp(-x)), in the scores' own precision (at least single)."""
     values = scores.astype(np.result_type(scores.dtype, np.float32), copy=False)
@@ -41,10 +27,8 @@ def sigmoid(scores: Array) -> Array:
     return shares
 
 
-class SigmoidStep(Step):
-    """`sigmoid`: scores of the output `output` become the probabilities `into`, each class on its own."""
-
-    kind = "sigmoid"
+class _ScoresStep(Step):
+    """Scores of the output `output` become the probabilities `into`."""
 
     def __init__(self, options: Options, site: Site) -> None:
         self._output = site.output(options.text("output")).name
@@ -54,7 +38,26 @@ class SigmoidStep(Step):
         self.makes = (self._into,)
 
     def __call__(self, batch: Batch) -> Batch:
-        return batch | {self._into: sigmoid(batch[self._output])}
+        return batch | {self._into: self.probabilities(batch[self._output])}
+
+    @staticmethod
+    @abstractmethod
+    def probabilities(scores: Array) -> Array:
+        """Probabilities of the scores' shape."""
+
+
+class SoftmaxStep(_ScoresStep):
+    """`softmax`: the classes share one probability."""
+
+    kind = "softmax"
+    probabilities = staticmethod(softmax)
+
+
+class SigmoidStep(_ScoresStep):
+    """`sigmoid`: each class has a probability of its own."""
+
+    kind = "sigmoid"
+    probabilities = staticmethod(sigmoid)
 
 
 class LabelsStep(Step):
