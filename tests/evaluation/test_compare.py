@@ -189,3 +189,18 @@ def test_different_rows_cannot_be_compared(classified, predicted):
 
 def test_regression_has_no_flips(predicted):
     assert compare(predicted(), predicted()).flips is None
+
+
+@pytest.mark.parametrize("weights", [None, np.linspace(0.9, 1.1, 300)])
+def test_answers_that_never_change_rule_out_a_share_of_the_baseline_only_with_enough_rows(weights):
+    truth = np.arange(300) % 3
+    answer = np.where(np.arange(300) % 10 == 0, (truth + 1) % 3, truth)
+    scored = Classified(truth, answer, None, 3, weights)
+    some = scored.take(np.arange(60))
+
+    for metric in ("accuracy", "f1_macro"):
+        few = no_worse(compare(some, some, metrics=[metric]), metric, Margin(0.02, relative=True))
+        many = no_worse(compare(scored, scored, metrics=[metric]), metric, Margin(0.02, relative=True))
+
+        assert (few.verdict, many.verdict) == (Verdict.UNDECIDED, Verdict.PASS)
+        assert 60 < few.rows_needed <= 300

@@ -298,7 +298,8 @@ def _decide_by_resampling(comparison: Comparison, difference: Difference, margin
         return _unmeasured(difference, Verdict.UNDECIDED, "not defined on too many resamples")
     least = MIN_ROWS
     p_no_worse, p_worse = 1 - room.paired_above(units, 0.0), 1 - room.paired_below(units, 0.0)
-    if room.error == 0:
+    # Looked for in the difference alone: a margin that is a share varies with the baseline all the same.
+    if candidate.combine(baseline, np.subtract).error == 0:
         # Where no resample differs, the rows must be enough to have met a difference of the margin's size.
         share = tolerated if metric.unit == "share" else _ONE_PERCENT
         least = max(least, _rows_without_flips(share, confidence))
