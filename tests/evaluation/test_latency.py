@@ -153,3 +153,16 @@ def test_how_times_were_taken_is_told():
         "threads": 1,
         "beside_baseline": True,
     }
+
+
+@pytest.mark.parametrize("calls", [2, 4, 5])
+def test_so_few_calls_that_no_level_is_reached_have_a_mean_and_no_ratio(calls):
+    timings = Timings(seconds(calls), seconds(calls, seed=1))
+
+    mean = measure_timings(timings)["latency_mean_ms"]
+    ratio = latency_ratios(timings)["latency_mean_ms"]
+
+    assert mean.value == pytest.approx(1000 * timings.seconds.mean())
+    assert math.isnan(mean.lower)
+    assert math.isnan(ratio.value)
+    assert ratio.reason == f"{calls} timed calls are too few to compare"

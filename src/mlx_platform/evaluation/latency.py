@@ -207,6 +207,10 @@ def _ratio(speed: _Speed, timings: Timings, theirs: Floats, confidence: float, s
         2 * confidence - 1,
         seed,
     )
+    if math.isnan(interval.lower):
+        # A ratio without an interval is an exact one, and this one is not.
+        reason = f"{calls:,} timed calls are too few to compare"
+        return Ratio(math.nan, math.nan, math.nan, math.nan, math.nan, calls, reason)
     return Ratio(new / old, interval.lower, interval.upper, new, old, calls)
 
 
@@ -240,17 +244,20 @@ def _bootstrap(statistic: Callable[[Indices], Floats], calls: int, confidence: f
     """A circular bootstrap of blocks of n^(1/3) calls (Hall, Horowitz and Jing, Biometrika 82, 1995).
 
     Few blocks vary less than they should; the level is raised as much as Student's t is wider than the normal
-    (Hesterberg, The American Statistician 69, 2015).
+    (Hesterberg, The American Statistician 69, 2015). Ends are NaN where so few calls reach no such level.
     """
     from scipy.special import ndtr, stdtrit
 
     length = max(1, round(calls ** (1 / 3)))
     blocks = max(2, calls // length)
     width = stdtrit(blocks - 1, 0.5 + confidence / 2) * math.sqrt(blocks / (blocks - 1))
+    raised = float(2 * ndtr(width) - 1)
+    if 0.5 + raised / 2 >= 1:
+        return Interval(math.nan, math.nan)
     generator = np.random.default_rng(seed)
     starts = generator.integers(0, calls, (_RESAMPLES, math.ceil(calls / length), 1))
     drawn = ((starts + np.arange(length)) % calls).reshape(_RESAMPLES, -1)[:, :calls]
     every = np.arange(calls)
     groups = np.array_split(every, min(calls, _JACKKNIFE_GROUPS))
     left_out = np.array([float(statistic(np.delete(every, group))) for group in groups])
-    return bca_interval(float(statistic(every)), statistic(drawn), left_out, float(2 * ndtr(width) - 1))
+    return bca_interval(float(statistic(every)), statistic(drawn), left_out, raised)
