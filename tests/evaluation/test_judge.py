@@ -140,6 +140,16 @@ def test_agreement_and_flips_are_gates_of_their_own():
     assert pair_measurements(None) == {}
 
 
+@pytest.mark.parametrize("text", ["agreement>=0.99", "flips_lost<=0.01", "accuracy:max_drop=1pp"])
+def test_what_a_package_has_in_common_with_itself_decides_nothing(text):
+    answers = _answers(1000, 910)
+    comparison = compare(answers, answers, identical=True)
+    judged = judge([parse_expression(text)], Known(measure_scored(answers), comparison))
+
+    assert "same package" in judged[0].check.skipped
+    assert verdict_of([judged[0].check]) is Verdict.UNDECIDED
+
+
 def test_a_gate_is_json_ready(classified):
     scored = classified()
     gates = [parse_expression(text) for text in ("accuracy>=0.5", "accuracy:max_drop=1pp", "log_loss<=1")]

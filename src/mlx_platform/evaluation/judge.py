@@ -109,6 +109,9 @@ def judge_one(gate: Gate, known: Known, defaults: Defaults) -> Judged:
         judged = _by_ratio(gate, known.ratios.get(gate.metric), comparison, defaults)
     elif gate.needs_baseline and comparison is None:
         judged = _without_baseline(gate, defaults, NO_GUARD if gate.guard else NO_BASELINE)
+    elif gate.needs_baseline and comparison is not None and comparison.identical:
+        # Also what only counts answers: that all of them agree with themselves says nothing.
+        judged = _against_itself(gate, defaults)
     elif gate.limit in ("min", "max"):
         judged = _absolute(gate, known.measured(gate))
     else:
@@ -152,6 +155,10 @@ def _without_baseline(gate: Gate, defaults: Defaults, reason: str = NO_BASELINE)
     return Judged(gate, check, {"measured": None, "threshold": limit, "lower": None, "upper": None})
 
 
+def _against_itself(gate: Gate, defaults: Defaults) -> Judged:
+    return _without_baseline(gate, replace(defaults, on_missing="skip"), ITSELF)
+
+
 def _absolute(gate: Gate, measurement: Measurement | None) -> Judged:
     if measurement is None or math.isnan(measurement.value):
         reason = measurement.reason if measurement else "it was not measured"
@@ -174,8 +181,7 @@ def _absolute(gate: Gate, measurement: Measurement | None) -> Judged:
 def _by_ratio(gate: Gate, ratio: Ratio | None, comparison: Comparison | None, defaults: Defaults) -> Judged:
     if ratio is None:
         identical = comparison is not None and comparison.identical
-        skipped = replace(defaults, on_missing="skip") if identical else defaults
-        return _without_baseline(gate, skipped, ITSELF if identical else NO_BASELINE)
+        return _against_itself(gate, defaults) if identical else _without_baseline(gate, defaults)
     verdict, message = Verdict.UNDECIDED, ratio.reason
     if math.isfinite(ratio.value):
         exact = math.isnan(ratio.lower)
@@ -217,8 +223,6 @@ def by_default(defaults: Defaults) -> Verdict:
 def _paired(gate: Gate, comparison: Comparison | None, defaults: Defaults) -> Judged:
     if comparison is None:
         raise ValueError("a paired gate without a comparison")
-    if comparison.identical:
-        return _without_baseline(gate, replace(defaults, on_missing="skip"), ITSELF)
     outcome = outcome_of(gate, comparison)
     verdict, message = outcome.verdict, outcome.message
     if verdict is Verdict.UNDECIDED and not message:
