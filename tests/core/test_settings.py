@@ -163,3 +163,16 @@ def test_naming_one_key_of_a_policy_keeps_the_others(tmp_path: Path) -> None:
     assert young.promotion["production"].needs == ("evaluation",)
     nothing = load_settings(write(tmp_path, "[promotion.production]\nneeds = []"), {})
     assert nothing.promotion["production"].needs == ()
+
+
+def test_a_path_is_written_as_seen_from_the_settings_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project" / "data").mkdir(parents=True)
+    (tmp_path / "project" / "mlx.toml").touch()
+    settings = load_settings(start=tmp_path / "project", environment={})
+    monkeypatch.chdir(tmp_path)
+
+    assert settings.written(Path("project/data/rows.csv")) == "data/rows.csv"
+    assert settings.path(settings.written(Path("project/data/rows.csv"))) == tmp_path / "project/data/rows.csv"
+    assert settings.written(tmp_path / "rows.csv") == str(tmp_path / "rows.csv")

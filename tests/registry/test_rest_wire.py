@@ -121,11 +121,16 @@ def test_what_is_lost_or_busy_once_is_read_all_the_same() -> None:
 
 def test_one_connection_serves_until_it_is_closed() -> None:
     ports: set[int] = set()
+    ended = threading.Event()
 
     def talk(connection: socket.socket, _head: str, _body: bytes) -> bool:
         ports.add(connection.getpeername()[1])
         connection.sendall(answer(200, b"{}"))
-        return len(server.requests) != 2
+        if len(server.requests) != 2:
+            return True
+        connection.shutdown(socket.SHUT_WR)
+        ended.set()
+        return False
 
     with peer(talk) as server:
         client = api(server.uri)
@@ -133,6 +138,7 @@ def test_one_connection_serves_until_it_is_closed() -> None:
             client.read("runs/get", {}, "read")
         assert len(ports) == 1
         # The second answer was the connection's last, which a write that is done once must survive as well.
+        assert ended.wait(timeout=30)
         for _ in range(2):
             client.write("runs/create", {}, "start a run")
 

@@ -12,7 +12,7 @@ def test_the_settings_file_that_is_written_holds_the_defaults(project: Project) 
     result = initialize(project.context)
 
     written = load_settings(project.folder / FILE_NAME, environment={})
-    assert written == Settings(folder=project.folder)
+    assert written == Settings(folder=project.folder, source=project.folder / FILE_NAME)
     assert (result.data["created"], result.data["wrote_settings"]) == (False, True)
 
 

@@ -179,6 +179,11 @@ class Settings:
         """A configured path: `~` expanded, relative ones against the settings file's folder."""
         return self.folder / Path(text).expanduser()
 
+    def written(self, path: Path) -> str:
+        """A path as somebody writes it who works in the settings file's folder, where it lies within."""
+        whole = path.resolve()
+        return str(whole.relative_to(self.folder)) if whole.is_relative_to(self.folder) else str(path)
+
 
 _REGISTRY_VARIABLES = ("MLX_REGISTRY", "MLFLOW_REGISTRY_URI", "MLFLOW_TRACKING_URI")
 _RESERVED_VARIABLES = {"MLX_REGISTRY", "MLX_CONFIG"}

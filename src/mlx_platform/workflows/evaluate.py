@@ -137,7 +137,7 @@ def _kept(context: Context, findings: Findings, data: Path) -> Result:
     a gate that did not pass keeps its exit code.
     """
     subject, version = findings.subject, findings.subject.version
-    evidence = evidence_of(findings, context.clock, data=_from_folder(data, context.settings.folder))
+    evidence = evidence_of(findings, context.clock, data=context.settings.written(data))
     recorded = version is not None and subject.sealed and findings.measured
     refused = None
     if recorded and version is not None:
@@ -153,9 +153,3 @@ def _kept(context: Context, findings: Findings, data: Path) -> Result:
         return result
     message = f"The outcome was not kept with {subject.ref}: {refused.message}"
     return replace(result, warnings=(*result.warnings, message), code=result.exit_code or refused.exit_code)
-
-
-def _from_folder(path: Path, folder: Path) -> str:
-    """A path as somebody writes it who works in the settings' folder, where it lies within."""
-    whole = path.resolve()
-    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(path)

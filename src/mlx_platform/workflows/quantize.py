@@ -196,7 +196,7 @@ class _Run:
         catalog, source = self.context.catalog, self.subject.version
         version, created = None, False
         if source is not None:
-            lineage = lineage_of(outcome, source, self.context.actor)
+            lineage = lineage_of(self.context, outcome, source)
             version, created = catalog.register(source.name, package, lineage)
             catalog.record(version, evidence_of(outcome, version, self.context.clock()))
         if self.request.output is not None:

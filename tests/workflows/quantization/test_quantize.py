@@ -68,6 +68,7 @@ def test_a_version_that_stays_as_good_becomes_a_new_version(
     assert version.tags["mlx.actor"] == context.actor
     assert (version.dataset_version, version.git_commit) == ("v1", "abc1234")
     assert version.metrics["accuracy"] == result.data["accuracy"]["after"]
+    assert version.params["calibration_data"] == context.settings.written(digit_rows[0])
     assert (tmp_path / "report" / "report.html").is_file()
 
     old, new = (context.catalog.fetch(each) for each in (source, version))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.evidence import Evidence
 from mlx_platform.registry.version import ACTOR, QUANTIZED, Lineage, Version
+from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.evaluation.overlap import CALIBRATION_DATA, CALIBRATION_FINGERPRINT
 from mlx_platform.workflows.quantization.coverage import Coverage
 from mlx_platform.workflows.quantization.judgement import BATCH, Judgement
 from mlx_platform.workflows.quantization.rows import Rows
@@ -107,7 +109,7 @@ class Outcome:
         }
 
 
-def lineage_of(outcome: Outcome, source: Version, actor: str) -> Lineage:
+def lineage_of(context: Context, outcome: Outcome, source: Version) -> Lineage:
     """Where the quantized version comes from: the source's data and commit, how it was made, and by whom."""
     return Lineage(
         dataset_version=source.dataset_version,
@@ -117,14 +119,14 @@ def lineage_of(outcome: Outcome, source: Version, actor: str) -> Lineage:
             **source.params,
             "quantization": METHOD,
             "quantization_target": outcome.made.target.name,
-            "calibration_data": str(outcome.rows.calibration.path),
+            CALIBRATION_DATA: context.settings.written(outcome.rows.calibration.path),
             "calibration_rows": str(outcome.rows.calibration.rows),
-            "calibration_fingerprint": outcome.rows.fingerprints["calibration"],
+            CALIBRATION_FINGERPRINT: outcome.rows.fingerprints["calibration"],
         },
         metrics=_finite(outcome.judgement.after),
         parent=source.ref,
         description=f"Static INT8 of {source.ref}",
-        tags={QUANTIZED: METHOD, ACTOR: actor},
+        tags={QUANTIZED: METHOD, ACTOR: context.actor},
     )
 
 
