@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from mlx_platform.core.errors import (
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tensors import Array, Columns, Tensors, row_count
 from mlx_platform.inference.model import Model, filled
+from mlx_platform.serving.answer_cache import AnswerCache
 from mlx_platform.serving.batcher import Batcher, BatchPolicy
 from mlx_platform.serving.exchange import Exchange, write_record
 from mlx_platform.serving.job import Job, QueueFullError
@@ -33,6 +35,7 @@ from mlx_platform.serving.refusal import (
     queue_full,
     too_late,
 )
+from mlx_platform.serving.runner import ModelRunner, Runner
 from mlx_platform.serving.signature import Signature
 from mlx_platform.serving.warmup import WarmUp, warm_up
 from mlx_platform.traffic.writer import TrafficWriter
@@ -51,12 +54,23 @@ class Engine:
         settings: limits and batching.
         metrics: where batches and stages are counted.
         writer: the traffic log, if there is one.
+        runner: what computes a batch, by default the model itself.
+        cache: what may answer instead of a run, if anything may.
     """
 
     def __init__(
-        self, model: Model, settings: ServingSettings, metrics: Metrics, writer: TrafficWriter | None
+        self,
+        model: Model,
+        settings: ServingSettings,
+        metrics: Metrics,
+        writer: TrafficWriter | None,
+        *,
+        runner: Runner | None = None,
+        cache: AnswerCache | None = None,
     ) -> None:
         self.model = model
+        self.runner: Runner = runner or ModelRunner(model)
+        self.cache = cache
         self.metrics = metrics
         self.writer = writer
         self.signature = Signature.of(model.spec.inputs, model.spec.outputs)
@@ -102,10 +116,7 @@ class Engine:
             max_queue_rows=settings.max_queue_rows,
             inline=self.warm.inline,
         )
-        self.batcher = Batcher(self._run, policy, self.metrics.batch_rows.observe)
-
-    def _run(self, feeds: Tensors, outputs: tuple[str, ...], timeout: float) -> dict[str, Array]:
-        return self.model.run(feeds, outputs, timeout=timeout)
+        self.batcher = Batcher(self.runner.run, policy, self.metrics.batch_rows.observe)
 
     async def infer(self, request: InferRequest, exchange: Exchange) -> Tensors:
         """The outputs that a protocol request asks for.
@@ -221,6 +232,15 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(self._helpers, step, batch)
 
     async def _ask(self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange) -> Tensors:
+        """The outputs of feeds, from the cache or from a run."""
+        if self.cache is None:
+            return await self._compute(feeds, rows, outputs, exchange)
+        compute = partial(self._compute, feeds, rows, outputs, exchange)
+        return await self.cache.answer(feeds, outputs, exchange, compute)
+
+    async def _compute(
+        self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange
+    ) -> Tensors:
         job = self._submit(feeds, rows, outputs, exchange)
         exchange.jobs.append(job)
         try:
