@@ -1,10 +1,12 @@
-"""Servers that tests talk to: MLflow, PostgreSQL, S3. Each starts when a test first asks for it.
+"""What tests talk to, and with: MLflow, PostgreSQL, S3, and programs in Python environments of their own.
 
-PostgreSQL is installed when it is missing and this is a machine that may be installed on.
+Each starts, or is made, when a test first asks for it. PostgreSQL is installed when it is missing and this is
+a machine that may be installed on.
 """
 
 import contextlib
 import getpass
+import hashlib
 import os
 import shutil
 import signal
@@ -24,6 +26,10 @@ from pathlib import Path
 import pytest
 from support import clean_environment
 
+from mlx_platform.core.files import file_lock
+
+# Found out on import: a test has another home.
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlx-tests"
 _PATIENCE = 200  # seconds; two workers of MLflow on a busy machine
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 _BUCKET = "mlx-artifacts"
@@ -123,6 +129,39 @@ def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint
             region_name=variables["AWS_DEFAULT_REGION"],
         ).create_bucket(Bucket=_BUCKET)
         yield S3Endpoint(variables["MLFLOW_S3_ENDPOINT_URL"], _BUCKET, variables)
+
+
+PeerEnvironment = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def peer_environment() -> PeerEnvironment:
+    """Make Python environments for programs that cannot share ours: `peer_environment(name, *requirements)`.
+
+    The interpreter of the environment comes back. It is made once and kept in the user's cache, by its name,
+    requirements and version of Python.
+    """
+    return make_environment
+
+
+def make_environment(name: str, *requirements: str) -> Path:
+    """The interpreter of an environment with these requirements and what they need, and nothing else."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    wanted = "\n".join([version, *requirements])
+    folder = _CACHE / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
+    python, finished = folder / "bin" / "python", folder / "finished"
+    lock = folder.with_name(f"{folder.name}.lock")
+    with file_lock(lock, timeout=600, purpose=f"making the environment {name}"):
+        if not finished.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            make = [sys.executable, "-m", "venv", str(folder)]
+            install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            for command in (make, [*install, *requirements]):
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    pytest.fail(f"The environment {name} could not be made: {done.stdout}{done.stderr}")
+            finished.write_text(wanted)
+    return python
 
 
 @contextmanager
