@@ -12,6 +12,7 @@ from onnx import helper
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.quantize.agreement import relative_error
+from mlx_platform.quantize.rule import Rule
 from mlx_platform.quantize.runtime import quiet, start
 from mlx_platform.quantize.static import Quantized, StaticOptions, quantize_static
 from mlx_platform.quantize.target import ARM, AVX2, Target
@@ -138,7 +139,7 @@ def test_weights_use_all_their_bits_where_that_is_safe(saturating: Path, tmp_pat
 
 def test_percentile_ranges_are_narrower(perceptron: Path, digits, tmp_path: Path) -> None:
     plain = make(perceptron, tmp_path / "a", digits.feeds())
-    clipped = make(perceptron, tmp_path / "b", digits.feeds(), StaticOptions(percentile=99.0))
+    clipped = make(perceptron, tmp_path / "b", digits.feeds(), StaticOptions(Rule("percentile", 99.0)))
 
     assert all(clipped.ranges[name].highest <= found.highest for name, found in plain.ranges.items())
     assert any(clipped.ranges[name].highest < found.highest for name, found in plain.ranges.items())

@@ -42,6 +42,14 @@ def add_commands(app: typer.Typer) -> None:
             Path, typer.Option("--data", metavar="FILE", help="Other labelled rows, for the gate.")
         ],
         label: LabelOption = None,
+        calibration_method: Annotated[
+            str,
+            typer.Option(
+                "--calibration-method",
+                metavar="METHOD",
+                help="How ranges are chosen: minmax, percentile, percentile:99.9 or entropy.",
+            ),
+        ] = "minmax",
         max_drop: Annotated[
             str | None,
             typer.Option(
@@ -75,6 +83,7 @@ def add_commands(app: typer.Typer) -> None:
             output=output,
             report=report,
             junit=junit,
+            calibration_method=calibration_method,
         )
 
     @command(

@@ -91,17 +91,6 @@ class Histogram:
     def extremes(self) -> Range:
         return Range(self.lowest, self.highest)
 
-    def percentile(self, percent: float) -> Range:
-        """The range that holds `percent` of the magnitudes, to the upper limit of a bin.
-
-        Args:
-            percent: above 0, up to 100; at 100 the range is that of the extremes.
-        """
-        share = np.cumsum(self.bins) / self.count
-        first = int(np.searchsorted(share, percent / 100))
-        threshold = (min(first, BINS - 1) + 1) * self.limit / BINS
-        return Range(max(-threshold, self.lowest), min(threshold, self.highest))
-
 
 def calibrate(
     prepared: Path,
@@ -190,17 +179,3 @@ def _not_finite(
         hint="Remove the row, or find out why the model cannot answer it.",
         tensor=name,
     )
-
-
-def ranges(seen: Mapping[str, Histogram], percent: float = 100.0) -> Mapping[str, Range]:
-    """What to quantize each tensor to; tensors that were always empty have no range.
-
-    Args:
-        seen: from `calibrate`.
-        percent: of magnitudes to keep within the range; 100 takes the extremes.
-    """
-    return {
-        name: histogram.extremes() if percent >= 100 else histogram.percentile(percent)
-        for name, histogram in seen.items()
-        if histogram.count
-    }

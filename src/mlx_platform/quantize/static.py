@@ -1,23 +1,24 @@
 """Static INT8 of one ONNX file, start to end: prepare, calibrate, build, verify."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlx_platform.core.tensors import Tensors
 from mlx_platform.quantize.build import Built, build
-from mlx_platform.quantize.calibrate import Range, calibrate, ranges
+from mlx_platform.quantize.calibrate import Range, calibrate
 from mlx_platform.quantize.plan import plan
 from mlx_platform.quantize.prepare import Prepared, prepare
+from mlx_platform.quantize.rule import Rule
 from mlx_platform.quantize.target import Target, this_machine
 from mlx_platform.quantize.verify import LayerError, Verified, layer_errors, verify
 
 
 @dataclass(frozen=True, slots=True)
 class StaticOptions:
-    """`percentile` of magnitudes that a range must hold; 100 takes the extremes. No target: this machine."""
+    """`rule` chooses the ranges of activations. No target: this machine."""
 
-    percentile: float = 100.0
+    rule: Rule = field(default_factory=Rule)
     target: Target | None = None
     threads: int = 1
 
@@ -73,18 +74,17 @@ def quantize_static(
     target, threads = options.target or this_machine(), options.threads
     prepared = prepare(model_path, folder, probe, threads=threads, name=name)
     chosen = plan(onnx.load(prepared.path, load_external_data=False))
-    extremes_only = options.percentile >= 100
     seen = calibrate(
         prepared.path,
         chosen.tensors,
         feeds,
         folder,
-        extremes_only=extremes_only,
+        extremes_only=options.rule.extremes_only,
         threads=threads,
         advance=advance,
         row_name=row_name,
     )
-    found = ranges(seen, options.percentile)
+    found = options.rule.ranges(seen)
     out = folder / "quantized.onnx"
     built = build(prepared.path, out, chosen, found, target, model_name=name or model_path.name)
     verified = verify(model_path, out, probe, folder, threads=threads)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mlx_platform.core.tensors import Columns
     from mlx_platform.inference.model import Model
     from mlx_platform.inference.package import Package
+    from mlx_platform.quantize.rule import Rule
     from mlx_platform.quantize.static import Quantized
 
 
@@ -44,7 +45,7 @@ class Request:
     max_drop: str | None
     min_speedup: float | None
     output: Path | None
-    percentile: float
+    rule: "Rule"
 
 
 def quantize(
@@ -59,7 +60,7 @@ def quantize(
     output: Path | None = None,
     report: Path | None = None,
     junit: Path | None = None,
-    percentile: float = 100.0,
+    calibration_method: str = "minmax",
 ) -> Result:
     """Quantize a model to static INT8 and register it as a version of its own, if it passes.
 
@@ -75,7 +76,8 @@ def quantize(
         output: where to write the ONNX file as well.
         report: a folder for the report.
         junit: a file for the JUnit XML.
-        percentile: of the magnitudes that an activation's range must hold; 100 takes the extremes.
+        calibration_method: how the ranges of activations are chosen: minmax, percentile, percentile:99.9 or
+            entropy.
 
     Returns:
         A result that passed carries the version in `data.version`; one that did not registered nothing.
@@ -84,8 +86,11 @@ def quantize(
         UsageError: rows or flags cannot be used.
         UndecidedError: INT8 does not apply to this model, or there is nothing to judge it by.
     """
+    from mlx_platform.quantize.rule import parse_rule
+
     check_targets(report=report, junit=junit)
-    request = Request(calibration, data, label, max_drop, min_speedup, output, percentile)
+    rule = parse_rule(calibration_method)
+    request = Request(calibration, data, label, max_drop, min_speedup, output, rule)
     _check(request, ref)
     with open_subject(context, ref) as subject:
         if subject.version is None and output is None:
@@ -102,10 +107,6 @@ def quantize(
 
 def _check(request: Request, ref: str) -> None:
     check_speedup(request.min_speedup)
-    if not 50 <= request.percentile <= 100:
-        raise UsageError(
-            f"A range cannot hold {request.percentile:g} % of the values.", hint="Choose 50 to 100."
-        )
     output, source = request.output, Path(ref)
     if output is None:
         return
@@ -162,7 +163,7 @@ class _Run:
                 work,
                 feeds(model, rows.calibration),
                 list(feeds(model, rows.calibration.first())),
-                StaticOptions(percentile=self.request.percentile, threads=model.session.threads),
+                StaticOptions(rule=self.request.rule, threads=model.session.threads),
                 advance=advance,
                 row_name=rows.calibration.name,
                 name=self.subject.ref,

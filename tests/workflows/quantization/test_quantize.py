@@ -260,7 +260,7 @@ def test_a_model_without_a_task_cannot_be_judged(
     [
         ({"max_drop": "1"}, "has no unit"),
         ({"min_speedup": 0.0}, "cannot be asked for"),
-        ({"percentile": 5.0}, "cannot hold"),
+        ({"calibration_method": "percentile:5"}, "cannot hold"),
         ({"output": Path("folder")}, "no name for an ONNX file"),
         ({"output": Path("model.txt")}, "no name for an ONNX file"),
         ({"output": None}, "not registered"),
