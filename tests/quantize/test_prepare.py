@@ -6,8 +6,9 @@ import pytest
 from onnx import helper
 
 from mlx_platform.core.errors import UndecidedError
-from mlx_platform.quantize.prepare import SIZE_CAP, prepare
+from mlx_platform.quantize.prepare import prepare
 from mlx_platform.quantize.runtime import start
+from mlx_platform.quantize.storage import SIZE_CAP
 
 X = np.random.default_rng(3).normal(size=(5, 16)).astype(np.float32)
 

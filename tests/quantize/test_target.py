@@ -2,7 +2,19 @@ from pathlib import Path
 
 import pytest
 
-from mlx_platform.quantize.target import ARM, AVX2, VNNI, Target, cpu_flags, target_of
+from mlx_platform.core.errors import UsageError
+from mlx_platform.quantize.target import (
+    ARM,
+    AVX2,
+    TARGETS,
+    VNNI,
+    Target,
+    caution,
+    cpu_flags,
+    parse_target,
+    target_of,
+    this_machine,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,3 +45,32 @@ def test_flags_are_those_of_the_first_processor(tmp_path: Path) -> None:
 
 def test_a_kernel_that_lists_no_flags_has_none(tmp_path: Path) -> None:
     assert cpu_flags(tmp_path / "absent") == frozenset()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_is_found_by_its_name(name: str) -> None:
+    assert parse_target(name).name == name
+
+
+def test_no_target_is_the_machines_family_in_its_safe_form() -> None:
+    assert parse_target("auto") is (ARM if this_machine() is ARM else AVX2)
+
+
+def test_an_unknown_target_is_named_with_the_closest() -> None:
+    with pytest.raises(UsageError, match="'x86-avx'") as caught:
+        parse_target("x86-avx")
+
+    assert "x86-avx2" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("target", "machine", "says"),
+    [(AVX2, VNNI, "--target x86-vnni"), (VNNI, AVX2, "overflow"), (ARM, AVX2, "not those of the target")],
+)
+def test_a_target_unlike_this_machine_is_commented_on(target: Target, machine: Target, says: str) -> None:
+    assert says in caution(target, machine)
+
+
+@pytest.mark.parametrize("target", TARGETS.values())
+def test_a_target_like_this_machine_is_not(target: Target) -> None:
+    assert caution(target, target) == ""

@@ -1,7 +1,6 @@
 """From a prepared model and ranges to an INT8 model in QDQ form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +9,11 @@ import numpy as np
 from mlx_platform.core.errors import UndecidedError
 from mlx_platform.inference.session import runtime
 from mlx_platform.quantize.calibrate import Range
-from mlx_platform.quantize.plan import FLOAT_OUTPUT, Plan
-from mlx_platform.quantize.prepare import keep_signature
+from mlx_platform.quantize.plan import FLOAT_OUTPUT, Built, Plan
 from mlx_platform.quantize.runtime import quiet
+from mlx_platform.quantize.storage import load, save
 from mlx_platform.quantize.target import Target
-
-PRODUCER = "mlx"
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """`left_out` holds planned nodes that stayed float, with the reason; `notes` come from the library."""
-
-    plan: Plan
-    left_out: Mapping[str, str]
-    notes: tuple[str, ...]
+from mlx_platform.quantize.tidy import tidy
 
 
 def build(
@@ -45,9 +34,7 @@ def build(
     Raises:
         UndecidedError: no node is left to quantize.
     """
-    import onnx
-
-    model = onnx.load(prepared)
+    model = load(prepared)
     unseen = _without_range(model, chosen, ranges)
     kept = chosen.without(unseen)
     if not kept.layers:
@@ -57,8 +44,8 @@ def build(
         )
     with quiet() as notes:
         quantized = _quantize(prepared, kept, ranges, target)
-    _tidy(quantized, model)
-    onnx.save(quantized, out)
+    tidy(quantized, model)
+    save(quantized, out)
     return Built(kept, unseen, tuple(notes))
 
 
@@ -101,21 +88,3 @@ def _quantize(prepared: Path, chosen: Plan, ranges: Mapping[str, Range], target:
     # Its save path sorts the nodes, which appending left out of order.
     quantizer.model.topological_sort()
     return quantizer.model.model
-
-
-def _tidy(quantized: Any, prepared: Any) -> None:
-    """Keep the model's own notes, and drop what only served the making: it would cost bytes."""
-    quantized.producer_name, quantized.producer_version = PRODUCER, ""
-    del quantized.metadata_props[:]
-    quantized.metadata_props.extend(prepared.metadata_props)
-    del quantized.graph.value_info[:]
-    keep_signature(quantized, prepared)
-    used = {node.domain or "" for node in quantized.graph.node} | {""}
-    if not any(attribute.HasField("g") for node in quantized.graph.node for attribute in node.attribute):
-        kept = [
-            entry
-            for entry in quantized.opset_import
-            if ("" if entry.domain == "ai.onnx" else entry.domain) in used
-        ]
-        del quantized.opset_import[:]
-        quantized.opset_import.extend(kept)

@@ -10,6 +10,7 @@ from typing import Any
 from mlx_platform.core.errors import UndecidedError
 from mlx_platform.core.text import plural, printable
 from mlx_platform.quantize.runtime import refused
+from mlx_platform.quantize.tidy import all_nodes, bodies
 
 WEIGHT_INPUT = {"MatMul": 1, "Gemm": 1, "Conv": 1, "Gather": 0}
 """Operators worth quantizing, with the input that holds their weight."""
@@ -77,7 +78,7 @@ def inspect(model: Any) -> Inspection:
         datatypes=dict(Counter(_type_name(tensor.data_type) for tensor in graph.initializer).most_common()),
         layers=layers,
         left_out=left_out,
-        control_flow=sum(any(True for _ in _bodies(node)) for node in graph.node),
+        control_flow=sum(any(True for _ in bodies(node)) for node in graph.node),
         in_subgraphs=sum(node.op_type in WEIGHT_INPUT for node in inner),
         unnamed=sum(not node.name for node in graph.node),
         integer_nodes=sum(is_integer(node.op_type) for node in (*graph.node, *inner)),
@@ -167,7 +168,7 @@ def _layers(model: Any) -> tuple[tuple[Layer, ...], dict[str, str]]:
 
 def _shared_weights(graph: Any, layers: Sequence[Layer]) -> set[str]:
     """Weights that one integer tensor with one layout of scales cannot replace for all who read them."""
-    uses = Counter(name for node in _all_nodes(graph) for name in node.input)
+    uses = Counter(name for node in all_nodes(graph) for name in node.input)
     roles: dict[str, set[tuple[str, int | None]]] = {}
     for layer in layers:
         roles.setdefault(layer.weight, set()).add((layer.operator, layer.axis))
@@ -231,24 +232,10 @@ def _constant_nodes(graph: Any) -> dict[str, Any]:
     return found
 
 
-def _bodies(node: Any) -> Iterator[Any]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def _all_nodes(graph: Any) -> Iterator[Any]:
-    for node in graph.node:
-        yield node
-        for body in _bodies(node):
-            yield from _all_nodes(body)
-
-
 def _subgraph_nodes(graph: Any) -> Iterator[Any]:
     for node in graph.node:
-        for body in _bodies(node):
-            yield from _all_nodes(body)
+        for body in bodies(node):
+            yield from all_nodes(body)
 
 
 def _type_name(data_type: int) -> str:

@@ -1,6 +1,6 @@
 """Which nodes of a prepared model become integer, and which tensors must be watched for it."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,18 @@ class Plan:
             tuple(name for name in self.followers if name not in nodes),
             self.tensors,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What came of a plan.
+
+    `left_out` holds planned nodes that stayed float, with the reason; `notes` are for the reader.
+    """
+
+    plan: Plan
+    left_out: Mapping[str, str]
+    notes: tuple[str, ...]
 
 
 def plan(model: Any) -> Plan:

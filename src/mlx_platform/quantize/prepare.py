@@ -11,8 +11,9 @@ from mlx_platform.core.errors import UndecidedError
 from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.quantize.inspect import Inspection, inspect, refuse_unsuitable
 from mlx_platform.quantize.runtime import refused, start
+from mlx_platform.quantize.storage import SIZE_CAP, size_with_weights
+from mlx_platform.quantize.tidy import keep_signature
 
-SIZE_CAP = (1 << 31) - (1 << 20)  # bytes; a protobuf message holds no more than 2 GiB
 _PER_CHANNEL_OPSET = 13
 _PER_CHANNEL_IR = 8
 _SAME = {"rtol": 1e-3, "atol": 1e-5}  # an upgrade may pick another kernel, never another function
@@ -20,9 +21,14 @@ _SAME = {"rtol": 1e-3, "atol": 1e-5}  # an upgrade may pick another kernel, neve
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """`path` is the copy; `source` and `inspection` describe the model as it came and as it is now."""
+    """`path` is the copy; `source` and `inspection` describe the model as it came and as it is now.
+
+    `original` is the model as it came, and `name` what messages call it.
+    """
 
     path: Path
+    original: Path
+    name: str
     source: Inspection
     inspection: Inspection
     upgraded_from: int | None
@@ -69,24 +75,7 @@ def prepare(
         leftover.unlink()
     after = inspect(ready)
     refuse_unsuitable(after, name)
-    return Prepared(path, before, after, before.opset if upgraded is not None else None)
-
-
-def size_with_weights(model_path: Path) -> int:
-    """Bytes of a model, with those of its weights in other files.
-
-    Raises:
-        UndecidedError: the file is no ONNX model.
-    """
-    import onnx
-
-    with refused("read"):
-        skeleton = onnx.load(model_path, load_external_data=False)
-    size = model_path.stat().st_size
-    for tensor in skeleton.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            size += int(next((entry.value for entry in tensor.external_data if entry.key == "length"), 0))
-    return size
+    return Prepared(path, model_path, name, before, after, before.opset if upgraded is not None else None)
 
 
 def _check_size(model_path: Path, name: str) -> None:
@@ -147,16 +136,6 @@ def _with_shapes(path: Path, folder: Path) -> Any:
     model = onnx.load(inferred)
     inferred.unlink()
     return model
-
-
-def keep_signature(model: Any, original: Any) -> None:
-    """Give back the inputs and outputs as they were declared; shape inference invents names for free dims."""
-    for mine, theirs in (
-        (model.graph.input, original.graph.input),
-        (model.graph.output, original.graph.output),
-    ):
-        del mine[:]
-        mine.extend(theirs)
 
 
 def _flatten_biases(model: Any) -> None:

@@ -1,9 +1,13 @@
 """Which integer types a processor computes fast and without overflow."""
 
 import platform
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.text import did_you_mean, printable
 
 VNNI_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8"})
 _CPUINFO = Path("/proc/cpuinfo")
@@ -30,6 +34,8 @@ class Target:
 AVX2 = Target("x86-avx2", "uint8", "int8", reduce_range=True)
 VNNI = Target("x86-vnni", "uint8", "int8", reduce_range=False)
 ARM = Target("arm", "int8", "int8", reduce_range=False)
+AUTO = "auto"
+TARGETS: Mapping[str, Target] = {target.name: target for target in (AVX2, VNNI, ARM)}
 
 
 def target_of(machine: str, flags: AbstractSet[str]) -> Target:
@@ -44,6 +50,46 @@ def target_of(machine: str, flags: AbstractSet[str]) -> Target:
 
 def this_machine() -> Target:
     return target_of(platform.machine(), cpu_flags())
+
+
+def parse_target(name: str) -> Target:
+    """The target of that name.
+
+    `auto` takes the family of this machine. On x86 weights then keep to 7 bits even where this processor
+    could multiply 8: nobody said that every processor the model will meet can.
+
+    Raises:
+        UsageError: there is no such target.
+    """
+    if name == AUTO:
+        return ARM if this_machine() is ARM else AVX2
+    if name not in TARGETS:
+        raise UsageError(
+            f"There is no target {printable(name, 80)!r}: it is one of {', '.join((AUTO, *TARGETS))}.",
+            hint=did_you_mean(name, (AUTO, *TARGETS)),
+        )
+    return TARGETS[name]
+
+
+def caution(target: Target, machine: Target) -> str:
+    """What to know about a target where this machine is of another kind, or an empty text.
+
+    Args:
+        target: what a model is built for.
+        machine: from `this_machine`.
+    """
+    if target == machine:
+        return ""
+    if (target, machine) == (AVX2, VNNI):
+        return (
+            "Weights keep to 7 bits, which is right on every x86 processor."
+            f" This one could use all 8: --target {VNNI.name}, if those that serve the model can too."
+        )
+    wrong = " Sums of 8-bit products overflow on this one." if (target, machine) == (VNNI, AVX2) else ""
+    return (
+        f"The model is built for {target.name}, and this machine is {machine.name}:"
+        f" accuracy and speed measured here are not those of the target.{wrong}"
+    )
 
 
 def cpu_flags(cpuinfo: Path = _CPUINFO) -> frozenset[str]:

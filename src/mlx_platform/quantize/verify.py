@@ -12,10 +12,11 @@ from mlx_platform.core.errors import UndecidedError
 from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.core.text import printable
 from mlx_platform.quantize.agreement import relative_error
-from mlx_platform.quantize.inspect import WEIGHT_INPUT, inspect, inspect_file
+from mlx_platform.quantize.inspect import inspect, inspect_file
 from mlx_platform.quantize.plan import Plan
-from mlx_platform.quantize.prepare import size_with_weights
 from mlx_platform.quantize.runtime import refused, save_showing, start
+from mlx_platform.quantize.storage import size_with_weights
+from mlx_platform.quantize.tidy import all_graphs, all_nodes
 
 _KERNEL_PREFIXES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "QGemm", "QAttention")
 
@@ -63,7 +64,7 @@ def verify(
             _same_kind(name, before, after)
     model = onnx.load(quantized)
     operators = Counter(node.op_type for node in model.graph.node)
-    layers = _integer_layers(model)
+    layers = _narrow_layers(model.graph)
     if not layers:
         raise UndecidedError("Nothing in the model was quantized. Nothing was written.")
     kernels = Counter(node.op_type for node in onnx.load(optimized).graph.node)
@@ -107,17 +108,24 @@ def _same_kind(name: str, before: Any, after: Any) -> None:
         )
 
 
-def _integer_layers(model: Any) -> int:
-    """Nodes that read a weight stored as integers."""
-    stored = {tensor.name for tensor in model.graph.initializer}
-    weights = {
-        node.output[0]
-        for node in model.graph.node
-        if node.op_type == "DequantizeLinear" and node.input[0] in stored
+def _narrow_layers(graph: Any) -> int:
+    """Nodes that read a weight stored in fewer bits than float32, directly or brought back to float."""
+    import onnx
+
+    kinds = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT16}
+    narrow = {
+        tensor.name
+        for part in all_graphs(graph)
+        for tensor in part.initializer
+        if tensor.data_type in kinds and len(tensor.dims) > 1
     }
+    nodes = list(all_nodes(graph))
+    widening = {"DequantizeLinear", "Cast"}
+    widened = {node.output[0] for node in nodes if node.op_type in widening and node.input[0] in narrow}
     return sum(
-        node.op_type in WEIGHT_INPUT and node.input[WEIGHT_INPUT[node.op_type]] in weights
-        for node in model.graph.node
+        (node.op_type not in widening and not narrow.isdisjoint(node.input))
+        or not widened.isdisjoint(node.input)
+        for node in nodes
     )
 
 
@@ -149,18 +157,24 @@ def layer_errors(
 
 
 def _pairs(before: Any, after: Any, nodes: set[str]) -> list[tuple[str, str, str]]:
-    """For each layer: its name and the tensors that hold its output in the two graphs."""
-    produced = {name for node in before.graph.node for name in node.output}
+    """For each layer: its name and the tensors that hold its output in the two graphs.
+
+    A static layer keeps its name, and gives what the activation gave that was merged into it. Other methods
+    replace it by nodes of which the last gives the same tensor.
+    """
+    old = {name for node in before.graph.node for name in node.output}
+    new = {name for node in after.graph.node for name in node.output}
     readers = {node.input[0]: node for node in after.graph.node if node.op_type in _QDQ}
+    kept = {node.name: node for node in after.graph.node}
     pairs = []
-    for node in after.graph.node:
+    for node in before.graph.node:
         if node.name not in nodes:
             continue
-        shown = node.output[0]
+        shown = kept.get(node.name, node).output[0]
+        mine = shown.removesuffix("_QuantizeLinear_Input")
         while shown in readers:  # through the quantizing of a convolution's output
             shown = readers[shown].output[0]
-        mine = node.output[0].removesuffix("_QuantizeLinear_Input")
-        if mine in produced:
+        if mine in old and shown in new:
             pairs.append((node.name, mine, shown))
     return pairs
 

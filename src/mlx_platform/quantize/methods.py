@@ -1,0 +1,155 @@
+"""The ways to make a model smaller, as one table of recipes."""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlx_platform.core.errors import UndecidedError, UsageError
+from mlx_platform.core.tensors import Tensors
+from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.quantize.build import build
+from mlx_platform.quantize.calibrate import Range
+from mlx_platform.quantize.dynamic import build_dynamic, plan_dynamic
+from mlx_platform.quantize.plan import Built, Plan, plan
+from mlx_platform.quantize.prepare import Prepared
+from mlx_platform.quantize.storage import files_of, load
+from mlx_platform.quantize.target import Target
+from mlx_platform.quantize.verify import LayerError, Verified, layer_errors, verify
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One method.
+
+    Attributes:
+        title: for people.
+        calibrated: whether it needs the ranges of activations.
+        plan: which nodes of a prepared `onnx.ModelProto` it would take.
+        build: writes the model; see `make` for the arguments.
+    """
+
+    title: str
+    calibrated: bool
+    plan: Callable[[Any], Plan]
+    build: Callable[[Prepared, Path, Plan, Target, Mapping[str, Range]], Built]
+
+
+def _static(
+    prepared: Prepared, out: Path, chosen: Plan, target: Target, ranges: Mapping[str, Range]
+) -> Built:
+    return build(prepared.path, out, chosen, ranges, target, model_name=prepared.name)
+
+
+def _dynamic(
+    prepared: Prepared, out: Path, chosen: Plan, target: Target, _ranges: Mapping[str, Range]
+) -> Built:
+    return build_dynamic(prepared.path, out, chosen, target)
+
+
+METHODS: Mapping[str, Recipe] = {
+    "static": Recipe("static INT8", calibrated=True, plan=plan, build=_static),
+    "dynamic": Recipe("dynamic INT8", calibrated=False, plan=plan_dynamic, build=_dynamic),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A smaller model and how it came about.
+
+    Attributes:
+        path: the ONNX file; large ones have a file of weights beside it, see `files`.
+        method: a key of `METHODS`.
+        ranges: of the activations, where the method needs them.
+        layer_errors: the worst first.
+    """
+
+    path: Path
+    method: str
+    target: Target
+    prepared: Prepared
+    ranges: Mapping[str, Range]
+    built: Built
+    verified: Verified
+    layer_errors: tuple[LayerError, ...]
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Weighted nodes that stayed float, with the reason."""
+        return {**self.prepared.inspection.left_out, **self.built.left_out}
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Everything that belongs to the model, `path` first."""
+        return files_of(self.path)
+
+
+def recipe_of(method: str) -> Recipe:
+    """The recipe of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if method not in METHODS:
+        raise UsageError(
+            f"There is no method {printable(method, 80)!r}: it is one of {', '.join(METHODS)}.",
+            hint=did_you_mean(method, METHODS),
+        )
+    return METHODS[method]
+
+
+def plan_of(method: str, prepared: Prepared) -> Plan:
+    """Which layers a method would take, and for a calibrated one the tensors to watch.
+
+    Raises:
+        UsageError: there is no such method.
+        UndecidedError: it has nothing to take in this model.
+    """
+    recipe = recipe_of(method)
+    chosen = recipe.plan(load(prepared.path))
+    if not chosen.layers:
+        raise UndecidedError(
+            f"{printable(prepared.name)} has no layer for {recipe.title}. Nothing was written.",
+            hint="Other methods may apply: --method auto tries them all.",
+        )
+    return chosen
+
+
+def make(
+    method: str,
+    prepared: Prepared,
+    out: Path,
+    probe: Sequence[Tensors],
+    target: Target,
+    *,
+    ranges: Mapping[str, Range] | None = None,
+    without: Container[str] = (),
+    threads: int = 1,
+) -> Made:
+    """Write one candidate and verify it.
+
+    The same arguments give the same bytes.
+
+    Args:
+        method: a key of `METHODS`.
+        prepared: from `prepare`; it may serve any number of candidates.
+        out: the file to write, in a private folder that exists.
+        probe: a few batches of inputs on which the result is run.
+        target: the processor family it is for.
+        ranges: of the tensors of `plan_of(method, prepared)`, for a method that is calibrated.
+        without: names of nodes that are to stay float.
+        threads: within one operator.
+
+    Raises:
+        UsageError: there is no such method.
+        UndecidedError: the method does not apply to the model, or what came out cannot be trusted.
+    """
+    recipe = recipe_of(method)
+    chosen = plan_of(method, prepared).without(without)
+    if not chosen.layers:
+        raise UndecidedError(f"Every layer of {printable(prepared.name)} is to stay float.")
+    found = ranges or {}
+    built = recipe.build(prepared, out, chosen, target, found)
+    verified = verify(prepared.original, out, probe, out.parent, threads=threads)
+    errors = layer_errors(prepared.path, out, built.plan, probe, out.parent, threads=threads)
+    return Made(out, method, target, prepared, found, built, verified, errors)

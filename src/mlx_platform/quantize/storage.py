@@ -1,0 +1,89 @@
+"""Models on disk: one file while they are small, with their weights in another beside it when they are not."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from mlx_platform.core.errors import UnavailableError
+from mlx_platform.quantize.runtime import refused
+
+SIZE_CAP = (1 << 31) - (1 << 20)
+"""Bytes up to which a model is one file; a protobuf message holds no more than 2 GiB."""
+_COPIES = 4  # the copy, its forms on the way, and the result
+
+
+def load(path: Path) -> Any:
+    """Read an `onnx.ModelProto` with its weights, wherever they are.
+
+    Raises:
+        UndecidedError: the file is no ONNX model.
+    """
+    import onnx
+
+    with refused("read"):
+        return onnx.load(path)
+
+
+def save(model: Any, path: Path, *, cap: int = SIZE_CAP) -> None:
+    """Write a model, and its weights to `<path>.data` if it is larger than `cap` bytes.
+
+    The weights of the model in memory are emptied in that case.
+    """
+    import onnx
+
+    if model.ByteSize() <= cap:
+        onnx.save(model, path)
+        return
+    onnx.save_model(
+        model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=1024
+    )
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """A model file and those that hold its weights.
+
+    Raises:
+        UndecidedError: the file is no ONNX model.
+    """
+    return (path, *dict.fromkeys(path.parent / location for location, _ in _external(path)))
+
+
+def size_with_weights(path: Path) -> int:
+    """Bytes of a model, with those of its weights in other files.
+
+    Raises:
+        UndecidedError: the file is no ONNX model.
+    """
+    return path.stat().st_size + sum(length for _, length in _external(path))
+
+
+def check_space(folder: Path, size: int) -> None:
+    """Stop before a disk fills up.
+
+    Args:
+        folder: where the copies of a model go.
+        size: of the model in bytes.
+
+    Raises:
+        UnavailableError: there is too little space.
+    """
+    free, needed = shutil.disk_usage(folder).free, _COPIES * size
+    if free < needed:
+        raise UnavailableError(
+            f"Quantizing needs {needed / 1e6:.0f} MB for copies of the model in {folder},"
+            f" and {free / 1e6:.0f} MB are free.",
+            hint="Make room, or set TMPDIR to a folder on a larger disk.",
+        )
+
+
+def _external(path: Path) -> list[tuple[str, int]]:
+    import onnx
+
+    with refused("read"):
+        skeleton = onnx.load(path, load_external_data=False)
+    found = []
+    for tensor in skeleton.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            found.append((entries["location"], int(entries.get("length", 0))))
+    return found
