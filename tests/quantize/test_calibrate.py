@@ -119,6 +119,29 @@ def test_a_row_that_makes_a_tensor_infinite_is_named(tmp_path: Path, save_model)
         calibrate(model, ["l"], feeds(good, bad), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"y": np.ones((2, 16), np.float32)}, "row 3 has no tensor for the model's input 'x'"),
+        (
+            {"x": np.ones((2, 16))},
+            r"'x' is a tensor\(float\), and calibration row 3 gives a tensor\(double\)",
+        ),
+        (
+            {"x": np.ones((2, 15), np.float32)},
+            r"the shape \(any, 16\), and calibration row 3 gives \(2, 15\)",
+        ),
+        ({"x": np.ones(16, np.float32)}, r"calibration row 3 gives \(16,\)"),
+        ({"x": np.ones((2, 16), np.float32), "z": np.ones(2)}, "row 3 has a tensor 'z', which is no input"),
+    ],
+)
+def test_rows_that_do_not_fit_the_inputs_are_named(
+    dense: Path, tmp_path: Path, tensors: dict[str, np.ndarray], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        calibrate(dense, ["x"], [*feeds(np.ones((3, 16))), tensors], tmp_path)
+
+
 def test_no_rows_are_no_calibration(dense: Path, tmp_path: Path) -> None:
     with pytest.raises(UndecidedError, match="no calibration row"):
         calibrate(dense, ["x"], [], tmp_path)

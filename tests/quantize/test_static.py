@@ -203,20 +203,6 @@ def test_a_layer_that_no_row_reached_stays_float(save_model, tmp_path: Path) -> 
         make(path, tmp_path / "q", [{"x": np.empty((2, 0, 4), np.float32)}])
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "message"),
-    [("Y", np.float32, "'X' is not among"), ("X", np.float64, r"tensor\(double\)")],
-)
-def test_rows_that_do_not_fit_the_inputs_are_refused(
-    perceptron: Path, digits, tmp_path: Path, name: str, dtype: type, message: str
-) -> None:
-    folder = tmp_path / "q"
-    folder.mkdir()
-
-    with pytest.raises(UsageError, match=message):
-        quantize_static(perceptron, folder, [{name: digits.calibration.astype(dtype)}], [])
-
-
 def test_the_quantizers_notes_reach_nobodys_log(
     perceptron: Path,
     digits,

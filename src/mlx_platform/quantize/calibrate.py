@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +91,18 @@ class Histogram:
     def extremes(self) -> Range:
         return Range(self.lowest, self.highest)
 
+    @classmethod
+    def restored(
+        cls, bins: npt.NDArray[np.int64], count: int, lowest: float, highest: float, limit: float
+    ) -> Self:
+        """A histogram as its attributes described it."""
+        found = cls()
+        found.bins, found.count = np.ascontiguousarray(bins), count
+        found.lowest, found.highest = float(lowest), float(highest)
+        # The limit is a power of two, of which frexp gives one half and the exponent above it.
+        found._exponent = math.frexp(limit)[1] - 1 if limit else None
+        return found
+
 
 def calibrate(
     prepared: Path,
@@ -119,8 +131,8 @@ def calibrate(
         A histogram for every tensor; one that was always empty has count 0.
 
     Raises:
-        UsageError: a tensor holds NaN or infinity; names it and the row. Or a feed has another name or type
-            than the model's input.
+        UsageError: a tensor holds NaN or infinity, or a feed has another name, type or shape than the
+            model's input; names the tensor and the row.
         UndecidedError: there is no row.
     """
     import onnx
@@ -128,13 +140,13 @@ def calibrate(
     watched = folder / "watched.onnx"
     save_showing(onnx.load(prepared), tensors, watched)
     session = start(watched, level="basic", threads=threads)
-    given = {value.name for value in session.get_inputs()}
-    computed = [name for name in tensors if name not in given]
+    inputs = {value.name: value for value in session.get_inputs()}
+    computed = [name for name in tensors if name not in inputs]
     seen = {name: Histogram(extremes_only=extremes_only) for name in tensors}
     rows = 0
     for batch in feeds:
-        _check_feeds(session, batch)
-        count = len(next(iter(batch.values())))
+        _check_feeds(inputs, batch, row_name(rows))
+        count = next((len(array) for array in batch.values() if array.ndim), 1)
         with refused("run calibration rows through"):
             values = dict(zip(computed, session.run(computed, dict(batch)) if computed else [], strict=True))
         for name, histogram in seen.items():
@@ -150,19 +162,37 @@ def calibrate(
     return seen
 
 
-def _check_feeds(session: Any, batch: Tensors) -> None:
-    for wanted in session.get_inputs():
-        if wanted.name not in batch:
+def _check_feeds(wanted: Mapping[str, Any], batch: Tensors, row: str) -> None:
+    """Hold a batch against what the session says of its inputs, by name.
+
+    Raises:
+        UsageError: a name, a type or a shape differs; names the batch's first row.
+    """
+    for name, value in wanted.items():
+        if name not in batch:
             raise UsageError(
-                f"The model's input {printable(wanted.name)!r} is not among the calibration tensors.",
-                hint=did_you_mean(wanted.name, batch),
+                f"Calibration {row} has no tensor for the model's input {printable(name)!r}.",
+                hint=did_you_mean(name, batch),
             )
-        given = _ELEMENTS.get(batch[wanted.name].dtype.name, batch[wanted.name].dtype.name)
-        if wanted.type != f"tensor({given})":
+        array = batch[name]
+        given = _ELEMENTS.get(array.dtype.name, array.dtype.name)
+        if value.type != f"tensor({given})":
             raise UsageError(
-                f"The model's input {printable(wanted.name)!r} is a {wanted.type},"
-                f" and the calibration rows give a tensor({given})."
+                f"The model's input {printable(name)!r} is a {value.type},"
+                f" and calibration {row} gives a tensor({given})."
             )
+        sizes = zip(value.shape, array.shape, strict=False)
+        if len(value.shape) != array.ndim or any(isinstance(dim, int) and dim != size for dim, size in sizes):
+            declared = ", ".join(str(dim) if isinstance(dim, int) else "any" for dim in value.shape)
+            raise UsageError(
+                f"The model's input {printable(name)!r} has the shape ({declared}),"
+                f" and calibration {row} gives {array.shape}."
+            )
+    for name in batch.keys() - wanted.keys():
+        raise UsageError(
+            f"Calibration {row} has a tensor {printable(name)!r}, which is no input of the model.",
+            hint=did_you_mean(name, wanted),
+        )
 
 
 def _not_finite(
