@@ -16,6 +16,7 @@ import onnx
 import orjson
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from prometheus_client.parser import text_string_to_metric_families
 
 from mlx_platform.core.tensors import TensorSpec
 from mlx_platform.inference.graph import read_network
@@ -247,6 +248,13 @@ class Server:
     def infer(self, inputs: dict[str, Any], **members: Any) -> Reply:
         document = {"inputs": [{"name": name, **tensor} for name, tensor in inputs.items()]} | members
         return self.post(f"/v2/models/{self.addresses['model']}/infer", document)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of the samples of a metric that have these labels; 0 where there are none."""
+        text = self.get("/metrics").body.decode()
+        wanted = labels.items()
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+        return sum(s.value for s in samples if s.name == name and wanted <= s.labels.items())
 
     def stop(self, number: int = signal.SIGTERM, timeout: float = 20) -> int:
         self.process.send_signal(number)

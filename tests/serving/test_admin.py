@@ -12,7 +12,9 @@ def scrape(server):
     for family in text_string_to_metric_families(server.get("/metrics").body.decode()):
         for sample in family.samples:
             labels = {
-                name: value for name, value in sample.labels.items() if name not in {"model", "version"}
+                name: value
+                for name, value in sample.labels.items()
+                if name not in {"model", "version", "route"}
             }
             key = (sample.name, *sorted(labels.items()))
             assert key not in samples
@@ -32,16 +34,20 @@ def test_metrics_count_what_happened(serve, tmp_path):
         return samples[(name, *sorted(labels.items()))]
 
     duration = "mlx_request_duration_seconds"
-    assert count(f"{duration}_count", route="/predict", status="2xx") == 3
-    assert count(f"{duration}_count", route="/predict", status="4xx") == 1
-    assert count(f"{duration}_count", route="other", status="4xx") == 1
-    assert count(f"{duration}_bucket", route="/predict", status="2xx", le="+Inf") == 3
-    assert count(f"{duration}_sum", route="/predict", status="2xx") > 0
+    assert count(f"{duration}_count", endpoint="/predict", status="2xx") == 3
+    assert count(f"{duration}_count", endpoint="/predict", status="4xx") == 1
+    assert count(f"{duration}_count", endpoint="other", status="4xx") == 1
+    assert count(f"{duration}_bucket", endpoint="/predict", status="2xx", le="+Inf") == 3
+    assert count(f"{duration}_sum", endpoint="/predict", status="2xx") > 0
     assert count("mlx_batch_rows_bucket", le="1.0") == count("mlx_batch_rows_count") == 3
     assert count("mlx_queue_wait_seconds_count") == 3
     for stage in ("ingress", "queue", "pre", "inference", "post", "egress"):
         assert count("mlx_stage_seconds_count", stage=stage) >= 3
     assert count("mlx_ready") == 1
+    assert count("mlx_predictions_total") == 4
+    assert count("mlx_failures_total", reason="malformed") == 1
+    assert count("mlx_failures_total", reason="deadline") == 0
+    assert server.metric("mlx_predictions_total", model="table", version="3", route="stable") == 4
     assert count("mlx_queue_rows") == count("mlx_in_flight") == count("mlx_expired_total") == 0
     assert [key for key in samples if key[0] == "process_resident_memory_bytes"]
     info = next(key for key in samples if key[0] == "mlx_model_info")
@@ -72,7 +78,7 @@ def test_no_request_can_add_label_values(shared):
         server.get(f"/path/{index}")
         server.get(f"/v2/models/m{index}")
         server.request(f"M{index}", "/v2")
-    new = {key for key in set(scrape(server)) - before if ("route", "/v2/models/{model}") not in key}
+    new = {key for key in set(scrape(server)) - before if ("endpoint", "/v2/models/{model}") not in key}
     assert not new
 
 

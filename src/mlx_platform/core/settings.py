@@ -120,6 +120,7 @@ class ServingSettings:
     drain_delay_s: float = setting(0.0, ge=0)
     drain_timeout_s: float = setting(30.0, gt=0)
     intra_op_threads: int = setting(0, ge=0, description="0 takes half of the cores")
+    admin_token_env: str = "MLX_ADMIN_TOKEN"
     traffic: str = setting("", description="folder of the traffic log; empty logs nothing")
     traffic_sample: float = setting(1.0, ge=0, le=1)
     traffic_queue_bytes: int = setting(64 * 1024 * 1024, ge=1024)

@@ -1,55 +1,102 @@
 """The second listener: metrics, health and configuration, for those who run the server and nobody else."""
 
-from dataclasses import asdict
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mlx_platform.core.settings import ServingSettings
+from mlx_platform.serving.access import Access
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exposition import expose, make_registry
-from mlx_platform.serving.http_exchange import Receive, Response, Scope, error_response, json_response
+from mlx_platform.serving.http_exchange import (
+    ClientGoneError,
+    Receive,
+    Response,
+    Scope,
+    error_response,
+    header_lines,
+    json_response,
+    read_body,
+)
 from mlx_platform.serving.http_protocol import RESPOND
+from mlx_platform.serving.pulse import Pulse
 from mlx_platform.serving.refusal import Refusal
 
+_logger = logging.getLogger(__name__)
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
-LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
-"""Addresses that only this machine reaches."""
 
-ADMIN_ROUTES = ("/metrics", "/healthz", "/readyz", "/debug/config")
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """`probe` answers whoever asks; what is `protected` takes the token wherever it is asked from."""
+
+    answer: Callable[[bytes], Response]
+    probe: bool = False
+    protected: bool = False
 
 
 class AdminApp:
-    """ASGI application over one engine; reads only, and answers only to names of this machine."""
+    """ASGI application over one engine, on a thread of its own: it reads what the engine's loop writes."""
 
-    def __init__(self, engine: Engine, settings: ServingSettings) -> None:
+    def __init__(self, engine: Engine, settings: ServingSettings, access: Access, pulse: Pulse) -> None:
         self._engine = engine
         self._settings = settings
-        self._registry = make_registry(engine)
+        self._access = access
+        self._pulse = pulse
+        self._registry = make_registry(engine, pulse)
+        self._routes: dict[tuple[str, str], _Route] = {
+            ("GET", "/metrics"): _Route(self._metrics),
+            ("GET", "/healthz"): _Route(self._live, probe=True),
+            ("GET", "/readyz"): _Route(self._ready, probe=True),
+            ("GET", "/debug/config"): _Route(self._config),
+        }
 
-    async def __call__(self, scope: Scope, _receive: Receive, _send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, _send: Any) -> None:
         try:
-            response = self._answer(scope)
+            body = await read_body(receive)
+            response = self._answer(scope, body)
+        except ClientGoneError:
+            return
         except Refusal as refusal:
             response = error_response(refusal)
-        head = b"content-type: %b\r\ncontent-length: %d\r\ncache-control: no-store\r\n"
-        head %= (response.content_type, len(response.body))
+        except Exception:  # the rim: who watches the server is told, and its log has the traceback
+            _logger.exception("The admin listener could not answer.")
+            response = error_response(
+                Refusal(500, "The server failed to answer: this is a fault of its own.")
+            )
+        head = b"content-type: %b\r\ncontent-length: %d\r\ncache-control: no-store\r\n%b" % (
+            response.content_type,
+            len(response.body),
+            header_lines(response.headers),
+        )
         scope[RESPOND](response.status, head, response.body)
 
-    def _answer(self, scope: Scope) -> Response:
-        path = scope["path"]
-        if path not in ADMIN_ROUTES:
-            raise Refusal(404, f"There is no such route, only {', '.join(ADMIN_ROUTES)}.")
-        if scope["method"] not in {"GET", "HEAD"}:
-            raise Refusal(405, "This route takes GET.")
-        # A page in a browser on this machine could reach us under a name that its author controls.
-        if _host(scope) not in LOOPBACK:
-            raise Refusal(403, "The Host header must name this machine.")
-        if path == "/metrics":
-            return Response(expose(self._registry), content_type=_TEXT)
-        if path == "/healthz":
-            return json_response({"live": True})
-        if path == "/readyz":
-            ready = self._engine.ready
-            return json_response({"ready": ready}, 200 if ready else 503)
+    def _answer(self, scope: Scope, body: bytes) -> Response:
+        path, method = scope["path"], scope["method"]
+        takes = [known for known, place in self._routes if place == path]
+        if not takes:
+            places = dict.fromkeys(place for _, place in self._routes)
+            raise Refusal(404, f"There is no such route, only {', '.join(places)}.")
+        route = self._routes.get(("GET" if method == "HEAD" else method, path))
+        if route is None:
+            raise Refusal(405, f"This route takes {' and '.join(takes)}.")
+        if not route.probe:
+            self._access.check(dict(scope["headers"]), protected=route.protected)
+        return route.answer(body)
+
+    def _metrics(self, _body: bytes) -> Response:
+        return Response(expose(self._registry), content_type=_TEXT)
+
+    def _live(self, _body: bytes) -> Response:
+        alive = self._pulse.alive
+        return json_response({"live": alive}, 200 if alive else 503)
+
+    def _ready(self, _body: bytes) -> Response:
+        ready = self._engine.ready and self._pulse.alive
+        return json_response({"ready": ready}, 200 if ready else 503)
+
+    def _config(self, _body: bytes) -> Response:
         return json_response(self._configuration())
 
     def _configuration(self) -> dict[str, object]:
@@ -70,13 +117,3 @@ class AdminApp:
             },
             "settings": asdict(self._settings),
         }
-
-
-def _host(scope: Scope) -> str:
-    for name, value in scope["headers"]:
-        if name == b"host":
-            host: str = value.decode("latin-1").lower()
-            if host.startswith("["):
-                return host[1:].partition("]")[0]
-            return host.partition(":")[0]
-    return "localhost"  # HTTP/1.0 has no Host, and browsers do not speak it

@@ -87,7 +87,7 @@ class Batcher:
     def stuck(self) -> bool:
         """Whether a run goes on long after everybody who waited for it was told that it is too late."""
         now = time.monotonic()
-        return any(now > batch.deadline + _STUCK_SECONDS for batch in self._running)
+        return any(now > batch.deadline + _STUCK_SECONDS for batch in tuple(self._running))
 
     def submit(
         self, feeds: Tensors, rows: int, outputs: tuple[str, ...], deadline: float, *, joins: bool

@@ -187,6 +187,7 @@ class Engine:
 
     def finish(self, exchange: Exchange, *, status: int, error: str, total: float) -> None:
         """Count an exchange's stages and write it to the traffic log."""
+        self.metrics.count_prediction(status)
         timings = {"total": total * 1000}
         for stage, seconds in exchange.seconds.items():
             self.metrics.stages[stage].observe(seconds)

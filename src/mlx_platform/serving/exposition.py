@@ -1,10 +1,12 @@
 """A server's metrics in the Prometheus format, from a registry of its own."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from mlx_platform.serving.engine import Engine
-from mlx_platform.serving.metrics import Histogram
+from mlx_platform.serving.metrics import Histogram, Sample
+from mlx_platform.serving.pulse import Pulse
+from mlx_platform.traffic.writer import DROP_REASONS
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
@@ -13,18 +15,25 @@ if TYPE_CHECKING:
     from prometheus_client.core import HistogramMetricFamily, Metric
 
 
-class Collector:
-    """Turns an engine's counts into metric families whenever somebody asks."""
+ROUTE = "stable"
+"""The share of traffic that a version gets: there may be others beside the one that everybody is sent to."""
 
-    def __init__(self, engine: Engine) -> None:
+
+class Collector:
+    """Turns an engine's counts into metric families whenever somebody asks, on whatever thread that is."""
+
+    def __init__(self, engine: Engine, pulse: Pulse) -> None:
         self._engine = engine
-        self._model = {"model": engine.model.name, "version": engine.model.version}
+        self._pulse = pulse
+        self._model = {"model": engine.model.name, "version": engine.model.version, "route": ROUTE}
 
     def collect(self) -> Iterator["Metric"]:
         yield from self._about_the_model()
         yield from self._about_requests()
         yield from self._about_the_batcher()
         yield from self._about_the_log()
+        for source in tuple(self._engine.metrics.sources):
+            yield from self._families(source())
 
     def _about_the_model(self) -> Iterator["Metric"]:
         from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
@@ -39,15 +48,26 @@ class Collector:
         yield GaugeMetricFamily(
             "mlx_ready", "1 while new requests should be sent here.", value=int(self._engine.ready)
         )
+        yield GaugeMetricFamily(
+            "mlx_event_loop_lag_seconds",
+            "Seconds by which the loop that answers is late.",
+            value=self._pulse.lag,
+        )
 
     def _about_requests(self) -> Iterator["Metric"]:
         metrics = self._engine.metrics
         yield self._histograms(
             "mlx_request_duration_seconds",
             "Seconds from a request's arrival to its answer.",
-            ("route", "status"),
-            metrics.requests,
+            ("endpoint", "status"),
+            dict(metrics.requests),
         )
+        yield self._counter("mlx_predictions", "Requests for a prediction.", metrics.predictions)
+        failures = (
+            Sample("mlx_failures", "Requests for a prediction that got none.", count, (("reason", reason),))
+            for reason, count in dict(metrics.failures).items()
+        )
+        yield from self._families(failures)
         stages = {(stage,): histogram for stage, histogram in metrics.stages.items()}
         yield self._histograms(
             "mlx_stage_seconds", "Seconds that predictions spent in a stage.", ("stage",), stages
@@ -72,8 +92,6 @@ class Collector:
 
     def _about_the_log(self) -> Iterator["Metric"]:
         """The counters that always add up: served = logged + dropped + sampled out + pending."""
-        from prometheus_client.core import CounterMetricFamily
-
         writer = self._engine.writer
         if writer is None:
             return
@@ -81,12 +99,11 @@ class Collector:
         yield self._counter("mlx_traffic_served", "Records handed to the traffic log.", counters.served)
         yield self._counter("mlx_traffic_logged", "Records written.", counters.logged)
         yield self._counter("mlx_traffic_sampled_out", "Records not in the sample.", counters.sampled_out)
-        dropped = CounterMetricFamily(
-            "mlx_traffic_dropped", "Records lost, by reason.", labels=(*self._model, "reason")
+        dropped = (
+            Sample("mlx_traffic_dropped", "Records lost, by reason.", count, (("reason", reason),))
+            for reason, count in (dict.fromkeys(DROP_REASONS, 0) | dict(counters.dropped)).items()
         )
-        for reason, count in counters.dropped.items():
-            dropped.add_metric((*self._model.values(), reason), count)
-        yield dropped
+        yield from self._families(dropped)
         yield self._counter(
             "mlx_traffic_deleted_segments", "Segments deleted to stay in bounds.", counters.deleted_segments
         )
@@ -94,18 +111,24 @@ class Collector:
         yield self._gauge("mlx_traffic_pending", "Records not written yet.", counters.pending)
 
     def _gauge(self, name: str, help_text: str, value: float) -> "Metric":
-        from prometheus_client.core import GaugeMetricFamily
-
-        family = GaugeMetricFamily(name, help_text, labels=tuple(self._model))
-        family.add_metric(tuple(self._model.values()), value)
-        return family
+        return next(self._families((Sample(name, help_text, value, kind="gauge"),)))
 
     def _counter(self, name: str, help_text: str, value: float) -> "Metric":
-        from prometheus_client.core import CounterMetricFamily
+        return next(self._families((Sample(name, help_text, value),)))
 
-        family = CounterMetricFamily(name, help_text, labels=tuple(self._model))
-        family.add_metric(tuple(self._model.values()), value)
-        return family
+    def _families(self, samples: Iterable[Sample]) -> Iterator["Metric"]:
+        """A family for each name among the samples, in the order in which they first come."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for sample in samples:
+            family = families.get(sample.name)
+            if family is None:
+                kind = CounterMetricFamily if sample.kind == "counter" else GaugeMetricFamily
+                names = (*self._model, *(name for name, _ in sample.labels))
+                family = families[sample.name] = kind(sample.name, sample.help, labels=names)
+            family.add_metric((*self._model.values(), *(value for _, value in sample.labels)), sample.value)
+        yield from families.values()
 
     def _histograms(
         self, name: str, help_text: str, labels: tuple[str, ...], found: Mapping[_Labels, Histogram]
@@ -118,12 +141,12 @@ class Collector:
         return family
 
 
-def make_registry(engine: Engine) -> "CollectorRegistry":
+def make_registry(engine: Engine, pulse: Pulse) -> "CollectorRegistry":
     """A registry that no other server in this process shares."""
     from prometheus_client import CollectorRegistry, ProcessCollector
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector(engine))
+    registry.register(Collector(engine, pulse))
     ProcessCollector(registry=registry)
     return registry
 

@@ -1,7 +1,8 @@
-"""A server process: two listeners on one event loop, from the first socket to the last record."""
+"""A server process: one listener for requests and one beside it, from the first socket to the last record."""
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import threading
@@ -12,12 +13,15 @@ from typing import Any
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.inference.model import Model
-from mlx_platform.serving.admin import LOOPBACK, AdminApp
+from mlx_platform.serving.access import Access
+from mlx_platform.serving.admin import AdminApp
 from mlx_platform.serving.app import App
+from mlx_platform.serving.back_thread import BackThread
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.http_protocol import HttpLimits
 from mlx_platform.serving.listener import Listener, bind
 from mlx_platform.serving.metrics import Metrics
+from mlx_platform.serving.pulse import Pulse
 from mlx_platform.traffic.writer import TrafficWriter
 
 _SILENCE_SECONDS = 0.5
@@ -57,18 +61,14 @@ def run(
         UsageError: an address cannot be used.
         GateFailedError: the model does not pass its self-check.
     """
-    if settings.admin_host not in LOOPBACK:
-        raise UsageError(
-            f"The admin listener has no access control yet, so it cannot listen on {settings.admin_host!r}.",
-            hint="Use admin_host 127.0.0.1 and forward the port from there.",
-        )
+    access = Access.of(settings, os.environ)
     data = bind(settings.host, settings.port, "--port")
     try:
         admin = bind(settings.admin_host, settings.admin_port, "--admin-port")
     except UsageError:
         data.close()
         raise
-    server = _Server(model, settings, writer, on_ready)
+    server = _Server(model, settings, writer, access, on_ready)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         try:
             runner.run(server.serve(data, admin))
@@ -86,12 +86,19 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 class _Server:
     def __init__(
-        self, model: Model, settings: ServingSettings, writer: TrafficWriter | None, on_ready: OnReady
+        self,
+        model: Model,
+        settings: ServingSettings,
+        writer: TrafficWriter | None,
+        access: Access,
+        on_ready: OnReady,
     ) -> None:
         self.metrics = Metrics()
         self._model = model
         self._settings = settings
         self._writer = writer
+        self._access = access
+        self._pulse = Pulse()
         self._on_ready = on_ready
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -106,19 +113,20 @@ class _Server:
             receive_seconds=settings.receive_timeout_s,
         )
         front = Listener(App(engine, settings), data, limits)
-        back = Listener(AdminApp(engine, settings), admin, _ADMIN_LIMITS)
+        back = BackThread(AdminApp(engine, settings, self._access, self._pulse), admin, _ADMIN_LIMITS)
         self._watch_signals()
         # Both answer from the start, so that whoever waits for readiness has somebody to ask.
-        await back.start()
+        self._pulse.start()
+        back.start()
         await front.start()
         try:
             await self._serve_until_stopped(engine, front, back)
         finally:
             await self._drain(engine, front)
-            await back.stop_accepting()
-            back.abort()
+            back.stop()
+            self._pulse.stop()
 
-    async def _serve_until_stopped(self, engine: Engine, front: Listener, back: Listener) -> None:
+    async def _serve_until_stopped(self, engine: Engine, front: Listener, back: BackThread) -> None:
         starting = asyncio.ensure_future(engine.start())
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

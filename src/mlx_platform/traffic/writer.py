@@ -23,6 +23,9 @@ from mlx_platform.traffic.sink import SEGMENT_BYTES, SEGMENT_RECORDS, Sink
 RECORD_BYTES = 4 * 1024 * 1024
 """A record that is larger is logged without its inputs and outputs."""
 
+DROP_REASONS = ("queue", "enospc", "oversize", "error", "closed")
+"""Why a record may be lost: the queue or the disk was full, it was too large, failed, or came too late."""
+
 _COALESCE_SECONDS = 0.01  # how long records gather, so that a busy server's thread is not woken for each
 _CHORE_SECONDS = 0.5
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -34,7 +37,7 @@ _log = logging.getLogger(__name__)
 class Counters:
     """What became of the records; once the queue is empty, served = logged + dropped + sampled out.
 
-    `dropped` holds a count by reason: queue (it was full), enospc (the disk was), oversize, error, closed.
+    `dropped` holds a count by reason, one of `DROP_REASONS`.
     """
 
     served: int
