@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from mlx_platform.core.errors import DeadlineError, NotFoundError, UnavailableError, UsageError
-from mlx_platform.inference.session import open_session
+from mlx_platform.inference.session import OutOfMemoryError, open_session
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 ONE = {"x": np.ones((1, 3), np.float32)}
@@ -168,7 +168,7 @@ def test_memory_that_is_not_there_is_no_fault_of_the_caller(saved, graph):
         {"y": (FLOAT, ["a", "b"])},
     )
 
-    with pytest.raises(UnavailableError, match="failed on cpu"):
+    with pytest.raises(OutOfMemoryError, match="Memory ran out on cpu"):
         open_session(saved(model)).run({"shape": np.array([2**30, 2**30])})
 
 
@@ -208,7 +208,8 @@ class _FakeSession:
     comes_up = "CUDAExecutionProvider"
     asked: list[object] = []  # noqa: RUF012 - one list for the test that reads it
 
-    def __init__(self, path, options, providers):
+    def __init__(self, path, options, providers, enable_fallback):
+        assert not enable_fallback
         self._real = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self.asked[:] = providers
 

@@ -49,7 +49,14 @@ class Model:
 
     @classmethod
     def load(
-        cls, package: Package, *, name: str = "", version: str = "0", device: str = "auto", threads: int = 0
+        cls,
+        package: Package,
+        *,
+        name: str = "",
+        version: str = "0",
+        device: str = "auto",
+        threads: int = 0,
+        memory: int = 0,
     ) -> "Model":
         """Load the network and the pipeline's assets of an opened package.
 
@@ -59,12 +66,18 @@ class Model:
             version: the registered number, "0" for an unregistered file.
             device: see `open_session`.
             threads: see `open_session`.
+            memory: see `open_session`.
 
         Raises:
             UsageError: the network cannot be loaded, or differs from what `model.toml` declares.
         """
-        session = open_session(package.model_path, device=device, threads=threads)
+        session = open_session(package.model_path, device=device, threads=threads, memory=memory)
         return cls(package, session, name=name, version=version)
+
+    def use(self, session: Session) -> None:
+        """Run on another session of the same network from now on; runs that have begun end where they are."""
+        _check_signature(self.spec, session)
+        self.session = session
 
     @property
     def digest(self) -> str:

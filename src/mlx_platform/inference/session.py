@@ -3,15 +3,18 @@
 import heapq
 import itertools
 import os
+import re
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from mlx_platform.core.errors import DeadlineError, NotFoundError, UnavailableError, UsageError
 from mlx_platform.core.tensors import Array, Tensors, TensorSpec
 from mlx_platform.core.text import did_you_mean, first_line, printable
+from mlx_platform.inference.device import CPU_PROVIDER, Device, choose, provider_list
 
 _ELEMENTS = {
     "bool": "BOOL",
@@ -28,9 +31,31 @@ _ELEMENTS = {
     "double": "FP64",
     "string": "BYTES",
 }  # ONNX Runtime's element types under the protocol's names
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _ERRORS_ONLY = 3
 _IDLE = 5.0  # seconds after which an unused watchdog thread ends
+_SPIKE_BYTES = 16 * 1024 * 1024  # inputs from which a run's memory may be worth giving back
+_SPIKE = 4  # and so many times what is usual
+
+_MAKING = (
+    threading.Lock()
+)  # the arena of a session is registered with the runtime, where the next would see it
+
+# What runtimes say when memory ran out, and when the device did; a node's name may say anything.
+_NODE_NAME = re.compile(r"Name:'[^']*'")
+_NO_MEMORY = re.compile(r"alloc|out.of.memory|smaller than requested bytes", re.IGNORECASE)
+_BROKEN = re.compile(r"cuda (failure|error)|cudaerror|cublas|cudnn|cufft|curand|tensorrt", re.IGNORECASE)
+
+
+class DeviceError(UnavailableError):
+    """The device failed, or is gone: the same inputs would do on another one."""
+
+    code = "device_failed"
+
+
+class OutOfMemoryError(UnavailableError, MemoryError):
+    """There was not enough memory for a run; a smaller one may do."""
+
+    code = "out_of_memory"
 
 
 def runtime() -> Any:
@@ -80,39 +105,55 @@ class Session:
     """A loaded network. `run` may be called from many threads; it releases the GIL while it computes.
 
     Attributes:
+        path: the file that was loaded.
         providers: execution providers in ONNX Runtime's order; the first is the one that was asked for.
-        device: "cpu" or "cuda".
+        device: "cpu", "cuda", "tensorrt", or a GPU by its number such as "cuda:1".
+        fell_back: the device that "auto" tried in vain, or "".
+        nodes: how many nodes of the network each provider got; {} on the CPU, which gets all of them.
         threads: threads of one run.
     """
 
-    def __init__(self, path: Path, *, device: str, threads: int) -> None:
+    def __init__(self, path: Path, *, device: str, threads: int, memory: int = 0) -> None:
         ort = runtime()
         if not path.is_file():
             raise NotFoundError(f"There is no model {path}.")
-        self.device = _choose(device, ort.get_available_providers())
+        available = ort.get_available_providers()
+        wanted = choose(device, available)
+        self.path = path
         self.threads = threads or max(1, _cores() // 2)
+        options = _session_options(ort, self.threads, wanted)
+        providers = provider_list(wanted, available, memory)
+        limited = memory > 0 and wanted.kind == "cpu"
         try:
-            self._session = ort.InferenceSession(
-                str(path), _session_options(ort, self.threads), providers=_provider_list(self.device)
-            )
+            with _MAKING if limited else nullcontext():
+                if limited:
+                    _limit_arena(ort, options, memory)
+                # With its fallback a session that fails would be made again on another provider, silently.
+                self._session = ort.InferenceSession(
+                    str(path), options, providers=providers, enable_fallback=0
+                )
         except Exception as error:  # onnxruntime's errors share no base but Exception
-            raise UsageError(f"{path} cannot be loaded: {first_line(error)}.") from error
-        # Without this a failing run would be repeated on another provider, silently.
-        self._session.disable_fallback()
+            raise _load_error(error, path, wanted) from error
         self.providers: tuple[str, ...] = tuple(self._session.get_providers())
-        if device == "auto" and self.providers[0] == _PROVIDERS["cpu"]:
-            self.device = "cpu"  # a CUDA build on a machine without a usable GPU
-        if self.providers[0] != _PROVIDERS[self.device]:
-            raise UnavailableError(
-                f"{_PROVIDERS[self.device]} was asked for, but {self.providers[0]} came up.",
+        came_up = wanted
+        if device == "auto" and self.providers[0] == CPU_PROVIDER:
+            came_up = Device("cpu")  # a CUDA build on a machine without a usable GPU
+        if self.providers[0] != came_up.providers[0]:
+            raise DeviceError(
+                f"{wanted.providers[0]} was asked for, but {self.providers[0]} came up.",
                 hint="See the driver and CUDA versions that this onnxruntime-gpu needs, or use --device cpu.",
             )
+        self.device = str(came_up)
+        self.fell_back = "" if came_up == wanted else str(wanted)
+        self.nodes = {} if came_up.kind == "cpu" else _nodes_by_provider(self._session)
+        self._kind, self._arena = came_up.kind, came_up.arena
+        self._usual_bytes = 0.0
         self.inputs = tuple(_spec(node) for node in self._session.get_inputs())
         self.outputs = tuple(_spec(node) for node in self._session.get_outputs())
         self._output_names = [spec.name for spec in self.outputs]
         self._watchdog = _Watchdog()
         self._new_options = ort.RunOptions
-        self._invalid: tuple[type[BaseException], ...] = _input_errors()
+        self._misfits, self._invalid = _input_errors()
 
     def run(
         self, feeds: Tensors, outputs: Sequence[str] | None = None, *, timeout: float | None = None
@@ -127,12 +168,15 @@ class Session:
         Raises:
             DeadlineError: the run was ended.
             UsageError: the network refuses these feeds, or there is no such output.
-            UnavailableError: the device failed or memory ran out.
+            OutOfMemoryError: memory ran out.
+            DeviceError: the device failed.
         """
         names = self._output_names if outputs is None else list(outputs)
         options = watched = None
         if timeout is not None:
             options = self._new_options()
+            if self._is_spike(feeds):
+                options.add_run_config_entry("memory.enable_memory_arena_shrinkage", self._arena)
             watched = self._watchdog.watch(options, timeout)
         try:
             values = self._session.run(names, feeds, options)
@@ -153,25 +197,43 @@ class Session:
                     hint=did_you_mean(name, self._output_names),
                 )
         text = first_line(error)
-        if isinstance(error, self._invalid) and "allocat" not in text:
+        said = _NODE_NAME.sub("", str(error))
+        if isinstance(error, MemoryError) or (
+            not isinstance(error, self._misfits) and _NO_MEMORY.search(said)
+        ):
+            return OutOfMemoryError(f"Memory ran out on {self.device}: {text}.")
+        broken = self._kind != "cpu" and _BROKEN.search(said)
+        if isinstance(error, self._invalid) and not broken:
             return UsageError(f"The model refused the input: {text}.")
-        return UnavailableError(f"The model failed on {self.device}: {text}.")
+        return DeviceError(f"The model failed on {self.device}: {text}.")
+
+    def _is_spike(self, feeds: Tensors) -> bool:
+        """Whether the arena should shrink again after this run, which is so much larger than most."""
+        size = 0
+        for array in feeds.values():
+            size += array.nbytes
+        usual = self._usual_bytes
+        self._usual_bytes = usual + (size - usual) * 0.05
+        return size > _SPIKE_BYTES and size > _SPIKE * usual
 
 
-def open_session(path: Path, *, device: str = "auto", threads: int = 0) -> Session:
+def open_session(path: Path, *, device: str = "auto", threads: int = 0, memory: int = 0) -> Session:
     """Load the network at `path`.
 
     Args:
         path: an ONNX file; tensors outside it are found beside it.
-        device: "auto" takes CUDA where this ONNX Runtime has it, "cuda" insists on it, "cpu" never does.
+        device: "auto" takes CUDA where this ONNX Runtime has it; "cuda", "tensorrt" and "cuda:1" insist on
+            it, "cpu" never does.
         threads: threads of one run; 0 takes half of the cores.
+        memory: the most bytes for the network and what its runs need; 0 sets no limit.
 
     Raises:
         NotFoundError: there is no such file.
         UsageError: no model that can be loaded, or a device that is not there.
-        UnavailableError: the device did not come up.
+        DeviceError: the device did not come up.
+        OutOfMemoryError: the network does not fit into its memory.
     """
-    return Session(path, device=device, threads=threads)
+    return Session(path, device=device, threads=threads, memory=memory)
 
 
 def _cores() -> int:
@@ -179,34 +241,23 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _choose(device: str, available: list[str]) -> str:
-    if device == "auto":
-        return "cuda" if _PROVIDERS["cuda"] in available else "cpu"
-    if device not in _PROVIDERS:
-        raise UsageError(
-            f"There is no device {printable(device, 80)!r}.", hint=did_you_mean(device, (*_PROVIDERS, "auto"))
-        )
-    if _PROVIDERS[device] not in available:
-        raise UsageError(
-            "The device cuda was asked for, but this ONNX Runtime cannot use CUDA.",
-            hint="Install onnxruntime-gpu in place of onnxruntime, or use --device cpu.",
-        )
-    return device
+def _load_error(error: Exception, path: Path, device: Device) -> Exception:
+    text = first_line(error)
+    if _NO_MEMORY.search(_NODE_NAME.sub("", text)):
+        return OutOfMemoryError(f"{path} does not fit into the memory of {device}: {text}.")
+    if device.kind != "cpu" and _BROKEN.search(text):
+        return DeviceError(f"{device} failed while {path} was loaded: {text}.")
+    return UsageError(f"{path} cannot be loaded: {text}.")
 
 
-def _provider_list(device: str) -> list[Any]:
-    if device == "cpu":
-        return [_PROVIDERS["cpu"]]
-    # The arena would double at each growth and never give back; TF32 would round inputs to 10 bits.
-    options = {
-        "arena_extend_strategy": "kSameAsRequested",
-        "use_tf32": "0",
-        "cudnn_conv_algo_search": "DEFAULT",
-    }
-    return [(_PROVIDERS["cuda"], options), _PROVIDERS["cpu"]]
+def _nodes_by_provider(session: Any) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for part in session.get_provider_graph_assignment_info():
+        counts[part.ep_name] = counts.get(part.ep_name, 0) + len(part.get_nodes())
+    return counts
 
 
-def _session_options(ort: Any, threads: int) -> Any:
+def _session_options(ort: Any, threads: int, device: Device) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -216,14 +267,27 @@ def _session_options(ort: Any, threads: int) -> Any:
     # Spinning threads would take the cores from whoever shares them, such as the server's event loop.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if device.kind != "cpu":
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     return options
 
 
-def _input_errors() -> tuple[type[BaseException], ...]:
+def _limit_arena(ort: Any, options: Any, memory: int) -> None:
+    """Give the session an arena with a limit: the one that it finds registered when it is made."""
+    info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    same_as_requested = 1
+    limits = {"max_mem": memory, "arena_extend_strategy": same_as_requested}
+    ort.create_and_register_allocator(info, ort.OrtArenaCfg(limits))
+    options.add_session_config_entry("session.use_env_allocators", "1")
+
+
+def _input_errors() -> tuple[tuple[type[BaseException], ...], tuple[type[BaseException], ...]]:
+    """What is raised for feeds that do not fit the signature, and for those or values that a node refuses."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     # ValueError and TypeError come from the binding, for feeds that are missing or of the wrong kind.
-    return (state.InvalidArgument, state.RuntimeException, state.Fail, ValueError, TypeError)
+    misfits = (state.InvalidArgument, ValueError, TypeError)
+    return misfits, (*misfits, state.RuntimeException, state.Fail)
 
 
 def _spec(node: Any) -> TensorSpec:
