@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlx_platform.core.tensors import Tensors
-from mlx_platform.quantize.build import Built, build
-from mlx_platform.quantize.calibrate import Range, calibrate
-from mlx_platform.quantize.plan import plan
+from mlx_platform.quantize.build import build
+from mlx_platform.quantize.cache import CalibrationCache, Recalled
+from mlx_platform.quantize.calibrate import Histogram, Range, calibrate
+from mlx_platform.quantize.plan import Built, plan
 from mlx_platform.quantize.prepare import Prepared, prepare
 from mlx_platform.quantize.rule import Rule
 from mlx_platform.quantize.target import Target, this_machine
@@ -16,9 +17,10 @@ from mlx_platform.quantize.verify import LayerError, Verified, layer_errors, ver
 
 @dataclass(frozen=True, slots=True)
 class StaticOptions:
-    """`rule` chooses the ranges of activations. No target: this machine."""
+    """`rule` chooses the ranges of activations. No target: this machine; no cache: rows always run."""
 
     rule: Rule = field(default_factory=Rule)
+    cache: CalibrationCache | None = None
     target: Target | None = None
     threads: int = 1
 
@@ -34,6 +36,7 @@ class Quantized:
     built: Built
     verified: Verified
     layer_errors: tuple[LayerError, ...]
+    recalled: Recalled
 
     @property
     def left_out(self) -> Mapping[str, str]:
@@ -74,19 +77,28 @@ def quantize_static(
     target, threads = options.target or this_machine(), options.threads
     prepared = prepare(model_path, folder, probe, threads=threads, name=name)
     chosen = plan(onnx.load(prepared.path, load_external_data=False))
-    seen = calibrate(
-        prepared.path,
-        chosen.tensors,
-        feeds,
-        folder,
-        extremes_only=options.rule.extremes_only,
-        threads=threads,
-        advance=advance,
-        row_name=row_name,
+    extremes_only = options.rule.extremes_only
+
+    def run() -> Mapping[str, Histogram]:
+        return calibrate(
+            prepared.path,
+            chosen.tensors,
+            feeds,
+            folder,
+            extremes_only=extremes_only,
+            threads=threads,
+            advance=advance,
+            row_name=row_name,
+        )
+
+    recalled = (
+        options.cache.recall(prepared.path, chosen.tensors, run, extremes_only=extremes_only)
+        if options.cache
+        else Recalled(run(), before=False)
     )
-    found = options.rule.ranges(seen)
+    found = options.rule.ranges(recalled.seen)
     out = folder / "quantized.onnx"
     built = build(prepared.path, out, chosen, found, target, model_name=name or model_path.name)
     verified = verify(model_path, out, probe, folder, threads=threads)
     errors = layer_errors(prepared.path, out, built.plan, probe, folder, threads=threads)
-    return Quantized(out, target, prepared, found, built, verified, errors)
+    return Quantized(out, target, prepared, found, built, verified, errors, recalled)

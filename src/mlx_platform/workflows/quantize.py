@@ -153,8 +153,13 @@ class _Run:
             return Answered(model, model.predict(rows.judged).columns)
 
     def _quantize(self, model: "Model", rows: Rows) -> "Quantized":
+        from mlx_platform.quantize.cache import CalibrationCache
         from mlx_platform.quantize.static import StaticOptions, quantize_static
 
+        settings = self.context.settings
+        cache = CalibrationCache(
+            settings.path(settings.cache.dir) / "calibration", rows.identity(self.subject.package)
+        )
         work = self.folder / "work"
         work.mkdir()
         with self.context.progress.stage("calibrating", total=rows.calibration.rows) as advance:
@@ -163,7 +168,7 @@ class _Run:
                 work,
                 feeds(model, rows.calibration),
                 list(feeds(model, rows.calibration.first())),
-                StaticOptions(rule=self.request.rule, threads=model.session.threads),
+                StaticOptions(self.request.rule, cache, threads=model.session.threads),
                 advance=advance,
                 row_name=rows.calibration.name,
                 name=self.subject.ref,

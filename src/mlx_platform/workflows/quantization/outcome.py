@@ -62,7 +62,8 @@ class Outcome:
         inner = self.made.prepared.inspection.in_subgraphs
         if inner:
             found.append(f"{inner} layers inside If, Loop or Scan bodies stay in float32.")
-        return (*found, *self.made.built.notes)
+        note = self.made.recalled.note
+        return (*found, *self.made.built.notes, *((note,) if note else ()))
 
     def size(self) -> dict[str, Any]:
         verified = self.made.verified

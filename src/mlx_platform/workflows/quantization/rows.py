@@ -1,5 +1,6 @@
 """The rows to calibrate on and the rows to judge by."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from mlx_platform.workflows.inputs import no_inputs
 
 if TYPE_CHECKING:
     from mlx_platform.inference.model import Model
+    from mlx_platform.inference.package import Package
 
 MOST_ROWS = 1000  # more hardly widen a range; they are taken evenly from the file
 _PROBE_ROWS = 16
@@ -54,6 +56,16 @@ class Rows:
     path: Path
     fingerprints: Mapping[str, str]
     warnings: tuple[str, ...]
+
+    def identity(self, package: "Package") -> str:
+        """What tells the calibration rows, as the model of a package gets them, from all others."""
+        parts = (
+            self.fingerprints["calibration"],
+            package.content_digest,
+            *sorted(self.calibration.columns),
+            str(self.calibration.rows),
+        )
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def read_rows(
