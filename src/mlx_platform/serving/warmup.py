@@ -44,7 +44,7 @@ class WarmUp:
 
 def warm_up(model: Model, signature: Signature, max_rows: int) -> WarmUp:
     """Run golden inputs, or made-up ones, in batches of several sizes."""
-    feeds = _example(model)
+    feeds = example_feeds(model)
     if not feeds:
         return WarmUp({}, rowwise=True)
     if not signature.batched:
@@ -56,7 +56,8 @@ def warm_up(model: Model, signature: Signature, max_rows: int) -> WarmUp:
     return WarmUp({size: _time(model, _repeated(feeds, size)) for size in sizes}, rowwise=True)
 
 
-def _example(model: Model) -> Tensors:
+def example_feeds(model: Model) -> Tensors:
+    """Inputs that the model runs on, of golden cases or made up; {} where there are none."""
     cases = [case.rows() for case in model.package.golden()]
     for rows in (*cases, *seeded_rows(model.spec, _SEQUENCE)):
         try:
