@@ -1,10 +1,14 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
-from mlx_platform.core.errors import UsageError
-from mlx_platform.quantize.methods import Made, make
+from mlx_platform.core.errors import UndecidedError, UsageError
+from mlx_platform.quantize.agreement import relative_error
+from mlx_platform.quantize.int4 import BLOCK, pack
+from mlx_platform.quantize.methods import METHODS, Made, make
 from mlx_platform.quantize.prepare import prepare
 from mlx_platform.quantize.runtime import start
 from mlx_platform.quantize.target import AVX2
@@ -32,6 +36,113 @@ def test_dynamic_int8_needs_no_calibration_and_runs_every_layer_in_integers(
     assert sum(made.verified.kernels.values()) == 3
     assert [entry.node for entry in made.layer_errors]
     assert 0 < made.layer_errors[0].error < 0.1
+
+
+def test_float16_weights_halve_the_file_and_change_next_to_nothing(
+    perceptron: Path, digits, tmp_path: Path
+) -> None:
+    made = made_by("fp16", perceptron, tmp_path / "q", digits.feeds())
+
+    before, after = (run(path, {"X": digits.test}) for path in (perceptron, made.path))
+    np.testing.assert_allclose(after[1], before[1], atol=0.01)
+    assert made.verified.size_after < 0.6 * made.verified.size_before
+    assert made.verified.kernels == {}
+
+
+def test_a_weight_beyond_float16_stays_float32(save_model, tmp_path: Path) -> None:
+    weights = {"w": np.full((4, 4), 70_000, np.float32), "v": np.eye(4, dtype=np.float32)}
+    nodes = [helper.make_node("MatMul", [a, b], [c], c) for a, b, c in (("x", "w", "h"), ("h", "v", "y"))]
+    path = save_model(nodes, {"x": ["n", 4]}, {"y": ["n", 4]}, weights)
+
+    made = made_by("fp16", path, tmp_path / "q", [{"x": np.ones((2, 4), np.float32)}])
+
+    stored = {tensor.name: tensor.data_type for tensor in onnx.load(made.path).graph.initializer}
+    assert stored == {"w": onnx.TensorProto.FLOAT, "v_half": onnx.TensorProto.FLOAT16}
+    assert made.built.notes == ("1 weight beyond the range of float16 stayed float32.",)
+
+
+def test_int4_weights_are_the_smallest(perceptron: Path, digits, tmp_path: Path) -> None:
+    made = made_by("int4", perceptron, tmp_path / "q", digits.feeds())
+
+    before, after = (run(path, {"X": digits.test}) for path in (perceptron, made.path))
+    assert np.mean(before[0] == after[0]) > 0.95
+    assert made.verified.size_after < 0.3 * made.verified.size_before
+    assert made.verified.kernels == {"MatMulNBits": 3}
+
+
+@pytest.mark.parametrize("method", ["dynamic", "fp16", "int4"])
+def test_an_embedding_is_stored_narrow(save_model, tmp_path: Path, method: str) -> None:
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(500, 64)).astype(np.float32)
+    nodes = [
+        helper.make_node("Cast", ["ids"], ["i"], "cast", to=onnx.TensorProto.INT64),
+        helper.make_node("Gather", ["table", "i"], ["e"], "embedding"),
+        helper.make_node("ReduceMean", ["e"], ["y"], "mean", axes=[1], keepdims=0),
+    ]
+    path = save_model(nodes, {"ids": ["n", "l"]}, {"y": ["n", 64]}, {"table": table})
+    feeds = [{"ids": rng.integers(0, 500, (4, length)).astype(np.float32)} for length in (3, 9)]
+
+    made = made_by(method, path, tmp_path / "q", feeds)
+
+    share, error = {"dynamic": (0.28, 0.01), "fp16": (0.52, 0.001), "int4": (0.18, 0.1)}[method]
+    assert made.verified.size_after < share * made.verified.size_before
+    for batch in feeds:
+        assert relative_error(run(path, batch)[0], run(made.path, batch)[0]) < error
+
+
+@pytest.mark.parametrize("method", METHODS.keys() - {"static"})
+def test_layers_that_are_to_stay_float_do(perceptron: Path, digits, tmp_path: Path, method: str) -> None:
+    whole = made_by(method, perceptron, tmp_path / "a", digits.feeds())
+    first = whole.built.plan.layers[0]
+
+    made = made_by(method, perceptron, tmp_path / "b", digits.feeds(), without={first.node})
+
+    stored = {tensor.name: tensor.data_type for tensor in onnx.load(made.path).graph.initializer}
+    assert stored[first.weight] == onnx.TensorProto.FLOAT
+    assert made.verified.quantized_layers == whole.verified.quantized_layers - 1
+    with pytest.raises(UndecidedError, match="stay float"):
+        made_by(
+            method,
+            perceptron,
+            tmp_path / "c",
+            digits.feeds(),
+            without={layer.node for layer in whole.built.plan.layers},
+        )
+
+
+@pytest.mark.parametrize("method", METHODS.keys() - {"static"})
+def test_a_bias_is_added_once_whatever_the_layout_of_the_weight(
+    save_model, tmp_path: Path, method: str
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.normal(size=(8, 64)).astype(np.float32),
+        "b": rng.normal(size=8).astype(np.float32) * 10,
+    }
+    path = save_model(
+        [helper.make_node("Gemm", ["x", "w", "b"], ["y"], "gemm", transB=1)],
+        {"x": ["n", 64]},
+        {"y": ["n", 8]},
+        weights,
+    )
+    feeds = [{"x": rng.normal(size=(8, 64)).astype(np.float32)}]
+
+    made = made_by(method, path, tmp_path / "q", feeds)
+
+    assert relative_error(run(path, feeds[0])[0], run(made.path, feeds[0])[0]) < 0.1
+
+
+@pytest.mark.parametrize("width", [32, 33, 70, 1])
+def test_int4_blocks_hold_rows_of_any_width(width: int) -> None:
+    rows = np.random.default_rng(width).normal(size=(3, width)).astype(np.float32)
+
+    packed, scales, zeros = pack(rows)
+
+    steps = np.stack([packed & 15, packed >> 4], axis=-1).reshape(3, -1, BLOCK).astype(np.float32)
+    nibbles = np.stack([zeros & 15, zeros >> 4], axis=-1).reshape(3, -1)[:, : scales.shape[1]]
+    restored = ((steps - nibbles[..., None]) * scales[..., None]).reshape(3, -1)[:, :width]
+    assert packed.shape == (3, -(-width // BLOCK), BLOCK // 2)
+    assert np.abs(restored - rows).max() <= scales.max()
 
 
 def test_an_unknown_method_is_named_with_the_closest(perceptron: Path, digits, tmp_path: Path) -> None:

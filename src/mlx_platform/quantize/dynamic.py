@@ -18,6 +18,7 @@ from mlx_platform.quantize.tidy import constants_of, drop_unused, tidy
 
 OPERATORS = frozenset({"MatMul", "Gemm", "Gather"})
 """Convolutions have no fast kernel that quantizes as it goes."""
+_LARGEST, _REDUCED = 127, 64
 
 
 def plan_dynamic(model: Any) -> Plan:
@@ -36,7 +37,7 @@ def build_dynamic(prepared: Path, out: Path, chosen: Plan, target: Target) -> Bu
     """
     original, model = load(prepared), load(prepared)
     layers = {layer.node: layer for layer in chosen.layers}
-    rewriter = _Rewriter(model, 64 if target.reduce_range else 127)
+    rewriter = _Rewriter(model, _REDUCED if target.reduce_range else _LARGEST)
     for node in list(model.graph.node):
         layer = layers.get(node.name)
         if layer is None:
@@ -90,13 +91,18 @@ class _Rewriter:
             self._node("Add", [product, bias], output, f"{name}_biased")
 
     def embedding(self, node: Any) -> None:
-        """Replace the picking of float rows by the picking of rows of bytes, brought back to float."""
+        """Replace the picking of float rows by that of rows of bytes and of the scale of each."""
+        import onnx
+        from onnx import helper
+
         stored = self._table(node.input[0])
-        picked = f"{node.output[0]}_quantized"
-        output = node.output[0]
-        node.input[0], node.output[0] = stored.weight, picked
-        self.nodes.append(node)
-        self._node("DequantizeLinear", [picked, stored.scale], output, f"{node.name}_dequantized")
+        output, name, indices = node.output[0], node.name, node.input[1]
+        self.nodes += [
+            helper.make_node("Gather", [part, indices], [f"{output}_{kind}"], f"{name}_{kind}")
+            for kind, part in (("integer", stored.weight), ("scale", stored.scale))
+        ]
+        self._node("Cast", [f"{output}_integer"], f"{output}_cast", f"{name}_cast", to=onnx.TensorProto.FLOAT)
+        self._node("Mul", [f"{output}_cast", f"{output}_scale"], output, f"{name}_scaled")
 
     def _activation(self, name: str) -> tuple[str, str, str]:
         from onnx import helper
@@ -116,23 +122,24 @@ class _Rewriter:
         if layer.weight not in self._stored:
             weight = numpy_helper.to_array(self._constants[layer.weight])
             columns = weight.T if layer.axis == 0 else weight
-            self._store(layer.weight, columns, np.abs(columns).max(axis=0, initial=0))
+            self._store(layer.weight, columns, np.abs(columns).max(axis=0, initial=0), self._largest)
         return self._stored[layer.weight]
 
     def _table(self, name: str) -> _Stored:
+        """Integers [words, width] and a scale for each word [words, 1]."""
         from onnx import numpy_helper
 
         if name not in self._stored:
             table = numpy_helper.to_array(self._constants[name])
-            self._store(name, table, np.abs(table).max(initial=0))
+            self._store(name, table, np.abs(table).max(axis=1, keepdims=True, initial=0), _LARGEST)
         return self._stored[name]
 
-    def _store(self, name: str, weight: npt.NDArray[Any], widest: npt.NDArray[Any]) -> None:
+    def _store(self, name: str, weight: npt.NDArray[Any], widest: npt.NDArray[Any], largest: int) -> None:
         from onnx import numpy_helper
 
         widest = np.where(widest == 0, 1, widest)  # zeros stay zeros whatever their scale is
-        scale = np.asarray(widest / self._largest, dtype=np.float32)
-        integers = np.clip(np.rint(weight / scale), -self._largest, self._largest).astype(np.int8)
+        scale = np.asarray(widest / largest, dtype=np.float32)
+        integers = np.clip(np.rint(weight / scale), -largest, largest).astype(np.int8)
         stored = _Stored(f"{name}_quantized", f"{name}_scale")
         for key, array in ((stored.weight, np.ascontiguousarray(integers)), (stored.scale, scale)):
             self.tensors[key] = numpy_helper.from_array(array, key)

@@ -14,10 +14,17 @@ from mlx_platform.quantize.tidy import all_nodes, bodies
 
 WEIGHT_INPUT = {"MatMul": 1, "Gemm": 1, "Conv": 1, "Gather": 0}
 """Operators worth quantizing, with the input that holds their weight."""
-_INTEGER_OPERATORS = frozenset(
-    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QGemm", "MatMulNBits", "QAttention"}
+_CONVERSIONS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+_KERNEL_PREFIXES = (
+    "QLinear",
+    "MatMulInteger",
+    "ConvInteger",
+    "DynamicQuantize",
+    "QGemm",
+    "QAttention",
+    "MatMulNBits",
+    "GatherBlockQuantized",
 )
-_INTEGER_PREFIXES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize")
 _INPUTS_ARE_NOT_CONSTANT = 4  # before this IR version every initializer had to be listed as an input as well
 _NO_INTEGER_FORM = {
     "TreeEnsemble": (
@@ -100,7 +107,12 @@ def inspect_file(path: Path) -> Inspection:
 
 def is_integer(operator: str) -> bool:
     """Whether an operator works on quantized numbers or makes them."""
-    return operator in _INTEGER_OPERATORS or operator.startswith(_INTEGER_PREFIXES)
+    return operator in _CONVERSIONS or is_kernel(operator)
+
+
+def is_kernel(operator: str) -> bool:
+    """Whether an operator computes with quantized numbers."""
+    return operator.startswith(_KERNEL_PREFIXES) and operator not in _CONVERSIONS
 
 
 def refuse_unsuitable(inspection: Inspection, source: str) -> None:

@@ -11,6 +11,8 @@ from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.quantize.build import build
 from mlx_platform.quantize.calibrate import Range
 from mlx_platform.quantize.dynamic import build_dynamic, plan_dynamic
+from mlx_platform.quantize.half import build_half, plan_half
+from mlx_platform.quantize.int4 import build_int4, plan_int4
 from mlx_platform.quantize.plan import Built, Plan, plan
 from mlx_platform.quantize.prepare import Prepared
 from mlx_platform.quantize.storage import files_of, load
@@ -47,9 +49,23 @@ def _dynamic(
     return build_dynamic(prepared.path, out, chosen, target)
 
 
+def _half(
+    prepared: Prepared, out: Path, chosen: Plan, _target: Target, _ranges: Mapping[str, Range]
+) -> Built:
+    return build_half(prepared.path, out, chosen)
+
+
+def _int4(
+    prepared: Prepared, out: Path, chosen: Plan, _target: Target, _ranges: Mapping[str, Range]
+) -> Built:
+    return build_int4(prepared.path, out, chosen)
+
+
 METHODS: Mapping[str, Recipe] = {
     "static": Recipe("static INT8", calibrated=True, plan=plan, build=_static),
     "dynamic": Recipe("dynamic INT8", calibrated=False, plan=plan_dynamic, build=_dynamic),
+    "fp16": Recipe("float16 weights", calibrated=False, plan=plan_half, build=_half),
+    "int4": Recipe("INT4 weights", calibrated=False, plan=plan_int4, build=_int4),
 }
 
 

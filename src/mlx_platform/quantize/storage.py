@@ -1,4 +1,4 @@
-"""Models on disk: one file while they are small, with their weights in another beside it when they are not."""
+"""Models on disk: one file while they are small, else with their weights in another file beside it."""
 
 import shutil
 from pathlib import Path

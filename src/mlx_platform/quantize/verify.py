@@ -12,13 +12,11 @@ from mlx_platform.core.errors import UndecidedError
 from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.core.text import printable
 from mlx_platform.quantize.agreement import relative_error
-from mlx_platform.quantize.inspect import inspect, inspect_file
+from mlx_platform.quantize.inspect import inspect, inspect_file, is_kernel
 from mlx_platform.quantize.plan import Plan
 from mlx_platform.quantize.runtime import refused, save_showing, start
 from mlx_platform.quantize.storage import size_with_weights
 from mlx_platform.quantize.tidy import all_graphs, all_nodes
-
-_KERNEL_PREFIXES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "QGemm", "QAttention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def verify(
         quantized_layers=layers,
         quantize_nodes=operators["QuantizeLinear"],
         dequantize_nodes=operators["DequantizeLinear"],
-        kernels={name: count for name, count in kernels.items() if name.startswith(_KERNEL_PREFIXES)},
+        kernels={name: count for name, count in kernels.items() if is_kernel(name)},
         operators_before=inspect_file(original).operators,
         operators_after=inspect(model).operators,
         size_before=size_with_weights(original),
