@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from mlx_platform.core.errors import DeadlineError, NotFoundError, UnavailableError, UsageError
-from mlx_platform.inference.session import OutOfMemoryError, open_session
+from mlx_platform.inference.session import DeviceError, OutOfMemoryError, open_session
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 ONE = {"x": np.ones((1, 3), np.float32)}
@@ -253,8 +253,61 @@ def test_auto_takes_cuda_first_where_it_is_offered(another_machine, matmul_onnx)
 
 def test_auto_says_cpu_where_cuda_is_offered_and_does_not_come_up(another_machine, matmul_onnx):
     another_machine("CPUExecutionProvider")
+    session = open_session(matmul_onnx)
 
-    assert open_session(matmul_onnx).device == "cpu"
+    assert (session.device, session.fell_back) == ("cpu", "cuda")
+
+
+def test_a_gpu_session_says_how_many_nodes_each_provider_got(another_machine, matmul_onnx):
+    another_machine("CUDAExecutionProvider")
+
+    assert open_session(matmul_onnx, device="cuda").nodes == {"CPUExecutionProvider": 1}
+
+
+def test_a_gpu_goes_by_its_number_and_its_memory_is_bounded(another_machine, matmul_onnx):
+    another_machine("CUDAExecutionProvider")
+    session = open_session(matmul_onnx, device="cuda:1", memory=2**30)
+
+    (provider, options), cpu = _FakeSession.asked
+    assert (session.device, provider, cpu) == ("cuda:1", "CUDAExecutionProvider", "CPUExecutionProvider")
+    assert (options["device_id"], options["gpu_mem_limit"]) == ("1", str(2**30))
+    assert options["arena_extend_strategy"] == "kSameAsRequested"
+
+
+def test_a_session_keeps_within_its_own_memory(saved, graph):
+    model = graph(
+        [helper.make_node("ConstantOfShape", ["shape"], ["y"])],
+        {"shape": (INT64, [1])},
+        {"y": (FLOAT, ["a"])},
+    )
+    path = saved(model)
+    small = open_session(path, device="cpu", memory=8 * 2**20)
+    large = open_session(path, device="cpu", memory=256 * 2**20)
+    feeds = {"shape": np.array([2**24])}
+
+    with pytest.raises(OutOfMemoryError):
+        small.run(feeds)
+    assert len(large.run(feeds)["y"]) == 2**24
+    assert len(small.run({"shape": np.array([2**16])})["y"]) == 2**16
+
+
+def test_a_closed_session_says_so(matmul_onnx):
+    session = open_session(matmul_onnx)
+    session.close()
+
+    with pytest.raises(DeviceError, match="was closed"):
+        session.run(ONE)
+
+
+def test_a_run_much_larger_than_most_gives_its_memory_back(saved, graph):
+    path = saved(graph([helper.make_node("Neg", ["x"], ["y"])], {"x": (FLOAT, ["n"])}, {"y": (FLOAT, ["n"])}))
+    session = open_session(path, device="cpu")
+    large, usual = {"x": np.ones(2**23, np.float32)}, {"x": np.ones(8, np.float32)}
+
+    assert not session._is_spike(usual)
+    assert session._is_spike(large)
+    assert session.run(large, timeout=20)["y"].sum() == -(2**23)
+    assert not [_ for _ in range(100) if session._is_spike(large)][60:]
 
 
 def test_cuda_that_was_asked_for_never_becomes_the_cpu_silently(another_machine, matmul_onnx):

@@ -152,6 +152,7 @@ class Session:
         self.outputs = tuple(_spec(node) for node in self._session.get_outputs())
         self._output_names = [spec.name for spec in self.outputs]
         self._watchdog = _Watchdog()
+        self._runs: dict[int, Any] = {}  # options of those that go on, by thread
         self._new_options = ort.RunOptions
         self._misfits, self._invalid = _input_errors()
 
@@ -172,20 +173,35 @@ class Session:
             DeviceError: the device failed.
         """
         names = self._output_names if outputs is None else list(outputs)
+        session = self._session
+        if session is None:
+            raise DeviceError(f"The session on {self.device} was closed.")
         options = watched = None
         if timeout is not None:
             options = self._new_options()
             if self._is_spike(feeds):
                 options.add_run_config_entry("memory.enable_memory_arena_shrinkage", self._arena)
             watched = self._watchdog.watch(options, timeout)
+            self._runs[threading.get_ident()] = options
         try:
-            values = self._session.run(names, feeds, options)
+            values = session.run(names, feeds, options)
         except Exception as error:
             raise self._explain(error, names, options, timeout) from error
         finally:
             if watched is not None:
                 watched[2] = None
+                del self._runs[threading.get_ident()]
         return dict(zip(names, values, strict=True))
+
+    def stop(self, thread: int) -> None:
+        """End the timed run that a thread is in, between two operators: it raises a DeadlineError there."""
+        options = self._runs.get(thread)
+        if options is not None:
+            options.terminate = True
+
+    def close(self) -> None:
+        """Give back what the session holds on its device, once the runs that have begun are over."""
+        self._session = None
 
     def _explain(self, error: Exception, names: list[str], options: Any, timeout: float | None) -> Exception:
         if options is not None and options.terminate:
@@ -225,7 +241,8 @@ def open_session(path: Path, *, device: str = "auto", threads: int = 0, memory: 
         device: "auto" takes CUDA where this ONNX Runtime has it; "cuda", "tensorrt" and "cuda:1" insist on
             it, "cpu" never does.
         threads: threads of one run; 0 takes half of the cores.
-        memory: the most bytes for the network and what its runs need; 0 sets no limit.
+        memory: the most bytes that runs may hold at once, on a GPU together with the network's weights; 0 sets
+            no limit.
 
     Raises:
         NotFoundError: there is no such file.

@@ -1,0 +1,1 @@
+"""What a model runs on, and what happens when that fails."""

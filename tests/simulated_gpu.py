@@ -1,0 +1,85 @@
+"""ONNX Runtime as it looks on a machine with GPUs, over the real one on this machine's CPU.
+
+What becomes of the GPUs is written into a file, so that a server in another process can lose one as well:
+a line for each that is not well, such as `cuda:1 lost`. `lost` fails every run and every new session, `full`
+finds no memory for more than one row, `shaken` fails the runs of the sessions that were there before the line
+was written, `absent` comes up as the CPU.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+VARIABLE = "TEST_SIMULATED_GPU"
+"""Names the file in the environment of a process that should believe in GPUs."""
+
+_KINDS = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "tensorrt"}
+
+
+class Gpus:
+    """Writes what the simulation reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.set()
+
+    def set(self, **states: str) -> None:
+        """Say how GPUs are, by name (`cuda`, `cuda_1`); those not named are well."""
+        lines = [f"{name.replace('_', ':')} {how}" for name, how in states.items()]
+        draft = self.path.with_suffix(".new")
+        draft.write_text("\n".join(lines))
+        draft.replace(self.path)
+
+
+class _Session:
+    def __init__(self, path: str, options: Any, providers: list[Any], enable_fallback: int) -> None:
+        assert not enable_fallback
+        first, settings = providers[0] if isinstance(providers[0], tuple) else (providers[0], {})
+        self._device = _KINDS.get(first, "cpu")
+        if settings.get("device_id", "0") != "0":
+            self._device += f":{settings['device_id']}"
+        self.providers = [name if isinstance(name, str) else name[0] for name in providers]
+        how = self._how()
+        if how == "lost":
+            raise state.Fail("CUDA failure 100: no CUDA-capable device is detected")
+        if how == "absent":
+            self.providers, self._device = ["CPUExecutionProvider"], "cpu"
+        self._young = how == "shaken"
+        self._real = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def _how(self) -> str:
+        text = Path(os.environ[VARIABLE]).read_text()
+        return dict(line.split() for line in text.splitlines()).get(self._device, "well")
+
+    def get_providers(self) -> list[str]:
+        return self.providers
+
+    def run(self, names: Any, feeds: Any, options: Any = None) -> Any:
+        how = self._how()
+        if how == "lost" or (how == "shaken" and not self._young):
+            raise state.Fail("CUDA failure 700: an illegal memory access was encountered")
+        if how == "full" and any(len(array) > 1 for array in feeds.values()):
+            raise state.Fail("bfc_arena.cc Failed to allocate memory for requested buffer of size 4096")
+        return self._real.run(names, feeds, options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+class _Runtime:
+    InferenceSession = _Session
+
+    @staticmethod
+    def get_available_providers() -> list[str]:
+        return [*reversed(_KINDS), "CPUExecutionProvider"]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(onnxruntime, name)
+
+
+def simulated_runtime() -> Any:
+    """What takes the place of `inference.session.runtime`."""
+    return _Runtime()
