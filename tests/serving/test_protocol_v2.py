@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
 from mlx_platform.core.tensors import NUMPY_TYPES, TensorSpec
-from mlx_platform.serving.protocol_v2 import (
-    describe_model,
-    example_request,
-    parse_infer,
-    render_infer,
-)
+from mlx_platform.serving.protocol_v2 import parse_infer, render_infer
 from mlx_platform.serving.refusal import Refusal
 from mlx_platform.serving.signature import Signature
 
@@ -303,23 +298,6 @@ def test_text_answers_are_strings_and_bytes_that_are_no_text_are_refused():
     assert orjson.loads(answer)["outputs"][0]["data"] == ["a", "ä"]
     with pytest.raises(Refusal, match="no UTF-8"):
         render_infer(call, {"y": np.array([b"\xff"], dtype=object)}, signature, {})
-
-
-def test_metadata_show_a_dimension_that_varies_as_minus_one():
-    described = describe_model("m", "3", Signature.of([X], [Y]))
-    assert described["versions"] == ["3"]
-    assert described["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]
-
-
-@pytest.mark.parametrize("datatype", [name for name in NUMPY_TYPES if name != "FP16"])
-def test_the_example_on_the_page_is_a_request_that_works(datatype):
-    signature = one(datatype, None, 2)
-    example = example_request(signature)
-    assert parse_infer(orjson.dumps(example), None, signature).feeds["x"].shape == (1, 2)
-
-
-def test_an_example_that_is_too_long_to_show_is_not_made():
-    assert example_request(one("FP32", None, 3, 224, 224)) is None
 
 
 @given(st.binary(max_size=120), st.none() | st.binary(max_size=4))

@@ -14,7 +14,7 @@ from mlx_platform.inference.cases import GoldenCase
 from mlx_platform.inference.golden import compare_case
 from mlx_platform.inference.package import Package
 from mlx_platform.inference.pipeline import Pipeline
-from mlx_platform.inference.rows import as_columns, rows_from_json
+from mlx_platform.inference.rows import Kinds, as_columns, rows_from_json
 from mlx_platform.inference.session import Session, open_session
 from mlx_platform.inference.spec import ModelSpec
 from mlx_platform.inference.steps.step import CellError
@@ -91,6 +91,11 @@ class Model:
     def columns(self) -> tuple[str, ...]:
         """Raw columns taken by name; () when one plain input takes all columns in order."""
         return self._pipeline.columns
+
+    @property
+    def kinds(self) -> Kinds:
+        """What each column holds that is taken by name."""
+        return self._pipeline.kinds
 
     def encode(self, rows: Columns) -> dict[str, Array]:
         """The input tensors of raw columns [n]; columns that the pipeline does not name are ignored.

@@ -21,7 +21,7 @@ _SCALARS: dict[str, tuple[set[type], str]] = {
     "number": (_NUMBERS, "a number"),
     "category": ({str, int, float, bool}, "a text or a number"),
     "text": ({str}, "a text"),
-    "image": ({str}, "an image in base64"),
+    "image": ({str, bytes}, "an image in base64"),
 }
 
 
@@ -128,7 +128,9 @@ def _column(cells: list[Any], name: str, kinds: Kinds) -> Array:
     return text_column(cells)
 
 
-def _image(cell: str, name: str, row: int) -> bytes:
+def _image(cell: str | bytes, name: str, row: int) -> bytes:
+    if isinstance(cell, bytes):
+        return cell  # came as it is, beside JSON
     import base64
     import binascii
 

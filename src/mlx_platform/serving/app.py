@@ -4,17 +4,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from mlx_platform.core import version
 from mlx_platform.core.settings import ServingSettings
-from mlx_platform.serving import protocol_v2
-from mlx_platform.serving.engine import Engine
-from mlx_platform.serving.exchange import ARM, Exchange
+from mlx_platform.serving import metadata, protocol_v2, repository
+from mlx_platform.serving.exchange import Exchange
 from mlx_platform.serving.http_exchange import (
     ClientGoneError,
     Receive,
@@ -26,63 +22,55 @@ from mlx_platform.serving.http_exchange import (
     decode_body,
     error_response,
     header_lines,
+    is_image,
     json_response,
     read_body,
 )
 from mlx_platform.serving.http_protocol import DISCONNECT_HOOK, RESPOND
-from mlx_platform.serving.page import describe_routes
-from mlx_platform.serving.predict_body import Bounds, parse_predict, render_predict
-from mlx_platform.serving.refusal import Refusal, draining, malformed, not_ready
-from mlx_platform.serving.routes import MODEL, OTHER, VERSION, RouteTable, check_method
+from mlx_platform.serving.page import describe_in_html, describe_routes
+from mlx_platform.serving.predict_body import image_rows, parse_predict, render_predict
+from mlx_platform.serving.refusal import Refusal, malformed
+from mlx_platform.serving.routes import MODEL, OTHER, REPOSITORY, VERSION, RouteTable, check_method
+from mlx_platform.serving.served import Served
 
 _OPENAPI = Path(__file__).with_name("openapi.json")
 _OCTETS = b"application/octet-stream"
+_ONLY_STYLE = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'")
 _logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class App:
-    """ASGI application over one engine."""
+    """ASGI application over what is served."""
 
-    def __init__(self, engine: Engine, settings: ServingSettings) -> None:
-        self._engine = engine
-        self._metrics = engine.metrics
+    def __init__(self, served: Served, settings: ServingSettings, ids: RequestIds) -> None:
+        self._served = served
+        self._metrics = served.engine.metrics
         self._body_limit = settings.max_body_bytes
-        self._timeout = settings.request_timeout_ms / 1000
-        model = engine.model
-        self._bounds = Bounds.of(model.spec.inputs, model.columns, engine.max_rows)
-        self._routes = RouteTable(model.name, model.version)
-        self._ids = RequestIds()
-        self._head = {"model_name": model.name, "model_version": model.version}
-        self._answered_by = {
-            "model": model.name,
-            "version": model.version,
-            "digest": model.digest,
-            "arm": ARM,
-        }
-        self._identity = header_lines(
-            (
-                (b"x-mlx-model", quote(model.name, safe=" !#$&'()*+,/:;=?@[]~").encode()),
-                (b"x-mlx-version", quote(model.version).encode()),
-                (b"x-mlx-digest", model.digest.encode()),
-                (b"x-mlx-arm", ARM.encode()),
-            )
-        )
+        self._routes = RouteTable(served.name, served.version)
+        self._ids = ids
         self._handlers: dict[str, Handler] = {
             "/": self._page,
+            "/docs": self._docs,
             "/openapi.json": self._openapi,
             "/predict": self._predict,
             "/v2": self._server,
             "/v2/health/live": self._live,
             "/v2/health/ready": self._ready,
-            MODEL: self._model,
-            f"{MODEL}/ready": self._model_ready,
-            f"{MODEL}/infer": self._infer,
-            VERSION: self._model,
-            f"{VERSION}/ready": self._model_ready,
-            f"{VERSION}/infer": self._infer,
+            "/v2/models/stats": self._statistics,
+            f"{REPOSITORY}/index": self._index,
+            f"{REPOSITORY}/models/{{model}}/load": self._load,
+            f"{REPOSITORY}/models/{{model}}/unload": self._unload,
         }
+        for place in (MODEL, VERSION):
+            self._handlers |= {
+                place: self._model,
+                f"{place}/ready": self._model_ready,
+                f"{place}/infer": self._infer,
+                f"{place}/config": self._model_config,
+                f"{place}/stats": self._model_statistics,
+            }
 
     async def __call__(self, scope: Scope, receive: Receive, _send: Any) -> None:
         """Answer one request; whatever goes wrong, the client gets an error object."""
@@ -116,66 +104,87 @@ class App:
             response.content_type,
             len(response.body),
             request.id.encode(),
-            self._identity,
+            self._served.identity,
             header_lines(response.headers) if response.headers else b"",
         )
         respond = request.scope[RESPOND]
-        respond(response.status, head, response.body, close=self._engine.draining)
+        respond(response.status, head, response.body, close=self._served.engine.draining)
 
     async def _page(self, request: Request) -> Response:
-        host = request.headers.get(b"host", b"localhost").decode("latin-1")
-        text = describe_routes(self._engine.model, self._engine.signature, host)
+        text = describe_routes(self._served.engine.model, self._served.signature, _host(request))
         return Response(text.encode(), content_type=b"text/plain; charset=utf-8")
+
+    async def _docs(self, request: Request) -> Response:
+        text = describe_in_html(self._served.engine.model, self._served.signature, _host(request))
+        return Response(text.encode(), content_type=b"text/html; charset=utf-8", headers=[_ONLY_STYLE])
 
     async def _openapi(self, _request: Request) -> Response:
         return Response(_OPENAPI.read_bytes())
 
     async def _server(self, _request: Request) -> Response:
-        return json_response(
-            {"name": "mlx", "version": version.VERSION, "extensions": protocol_v2.EXTENSIONS}
-        )
+        return json_response(metadata.describe_server())
 
     async def _live(self, _request: Request) -> Response:
         return json_response({"live": True})
 
     async def _ready(self, _request: Request) -> Response:
-        ready = self._engine.ready
+        ready = self._served.engine.ready
         return json_response({"ready": ready, "live": True}, 200 if ready else 503)
 
     async def _model(self, request: Request) -> Response:
-        self._check_model(request)
-        model = self._engine.model
-        return json_response(protocol_v2.describe_model(model.name, model.version, self._engine.signature))
+        served = self._choose(request)
+        return json_response(metadata.describe_model(served.name, served.version, served.signature))
 
     async def _model_ready(self, request: Request) -> Response:
-        self._check_model(request)
-        ready = self._engine.ready
-        return json_response({"name": self._engine.model.name, "ready": ready}, 200 if ready else 503)
+        served = self._choose(request)
+        ready = served.engine.ready
+        return json_response({"name": served.name, "ready": ready}, 200 if ready else 503)
 
-    def _check_model(self, request: Request) -> None:
-        model = self._engine.model
-        if request.parameters["model"] != model.name:
-            raise Refusal(404, "This server serves another model: GET / says which.")
-        if request.parameters.get("version", model.version) != model.version:
-            raise Refusal(404, "This server serves another version of the model: GET / says which.")
+    async def _model_config(self, request: Request) -> Response:
+        return json_response(self._choose(request).configuration())
+
+    async def _model_statistics(self, request: Request) -> Response:
+        self._choose(request)
+        return await self._statistics(request)
+
+    async def _statistics(self, _request: Request) -> Response:
+        return json_response({"model_stats": [self._served.statistics_document()]})
+
+    async def _index(self, request: Request) -> Response:
+        document = repository.parse_body(self._plain_body(request))
+        ready_only = repository.wants_ready_only(document)
+        return json_response(repository.index(self._served, ready_only=ready_only))
+
+    async def _load(self, request: Request) -> Response:
+        document = repository.parse_body(self._plain_body(request))
+        overrides = bool(document.get("parameters"))
+        repository.load(self._served, request.parameters["model"], overrides=overrides)
+        return json_response({})
+
+    async def _unload(self, request: Request) -> Response:
+        repository.unload(self._served, request.parameters["model"])
+        return json_response({})
+
+    def _choose(self, request: Request) -> Served:
+        """What the path names."""
+        self._served.check(request.parameters["model"], request.parameters.get("version", ""))
+        return self._served
 
     async def _infer(self, request: Request) -> Response:
-        self._check_model(request)
+        self._choose(request)
         return await self._conclude(request, self._open(request, "infer"), self._answer_infer)
 
     async def _predict(self, request: Request) -> Response:
         return await self._conclude(request, self._open(request, "predict"), self._answer_predict)
 
     async def _answer_infer(self, request: Request, exchange: Exchange) -> Response:
-        signature = self._engine.signature
+        served = self._served
+        check_content_type(request.headers)
         length = request.headers.get(b"inference-header-content-length")
-        call = protocol_v2.parse_infer(self._plain_body(request), length, signature)
-        if call.timeout is not None:
-            exchange.deadline = min(exchange.deadline, exchange.started + call.timeout)
-        exchange.seconds["ingress"] = time.monotonic() - exchange.started
-        outputs = await self._engine.infer(call, exchange)
+        call = protocol_v2.parse_infer(self._plain_body(request), length, served.signature)
+        outputs = await served.infer(call, exchange)
         began = time.monotonic()
-        body, header_length = protocol_v2.render_infer(call, outputs, signature, self._head)
+        body, header_length = protocol_v2.render_infer(call, outputs, served.signature, served.head)
         exchange.seconds["egress"] = time.monotonic() - began
         if header_length is None:
             return Response(body)
@@ -183,30 +192,29 @@ class App:
         return Response(body, content_type=_OCTETS, headers=extra)
 
     async def _answer_predict(self, request: Request, exchange: Exchange) -> Response:
-        rows, client_id = parse_predict(self._plain_body(request), self._bounds)
-        exchange.seconds["ingress"] = time.monotonic() - exchange.started
-        answers = await self._engine.predict(rows, exchange)
+        served = self._served
+        rows: Any
+        if is_image(request.headers):
+            rows, client_id = image_rows(self._plain_body(request), served.engine.model), None
+        else:
+            check_content_type(request.headers)
+            rows, client_id = parse_predict(self._plain_body(request), served.bounds)
+        answers = await served.predict(rows, exchange)
         began = time.monotonic()
-        body = render_predict(client_id, answers, exchange.rows, self._answered_by)
+        body = render_predict(client_id, answers, exchange.rows, served.answered_by)
         exchange.seconds["egress"] = time.monotonic() - began
         return Response(body)
 
     def _open(self, request: Request, endpoint: str) -> Exchange:
         """Begin an exchange, if the server takes any now."""
-        if self._engine.batcher is None:
-            raise not_ready()
-        if self._engine.closed:
-            raise draining()
-        check_content_type(request.headers)
-        started = time.monotonic()
-        timeout = self._timeout
         wish = request.headers.get(b"x-request-timeout-ms")
+        seconds = None
         if wish is not None:
             if not wish.isdigit() or len(wish) > 9 or not int(wish):
                 raise malformed("X-Request-Timeout-Ms must be a number of milliseconds.")
-            timeout = min(timeout, int(wish) / 1000)
-        exchange = Exchange(request.id, endpoint, datetime.now(UTC), started, started + timeout)
-        request.scope[DISCONNECT_HOOK] = partial(self._engine.abandon, exchange)
+            seconds = int(wish) / 1000
+        exchange = self._served.open(request.id, endpoint, seconds)
+        request.scope[DISCONNECT_HOOK] = partial(self._served.engine.abandon, exchange)
         return exchange
 
     def _plain_body(self, request: Request) -> bytes:
@@ -224,9 +232,12 @@ class App:
             if exchange.abandoned:
                 raise _AbandonedError from None
             raise
-        total = time.monotonic() - exchange.started
-        self._engine.finish(exchange, status=response.status, error=response.error, total=total)
+        self._served.finish(exchange, status=response.status, error=response.error)
         return response
+
+
+def _host(request: Request) -> str:
+    return request.headers.get(b"host", b"localhost").decode("latin-1")
 
 
 class _AbandonedError(Exception):

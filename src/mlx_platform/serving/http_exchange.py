@@ -111,6 +111,12 @@ def check_content_type(headers: Mapping[bytes, bytes]) -> None:
         raise Refusal(415, "The body must be JSON: send it with Content-Type: application/json.")
 
 
+def is_image(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the body says that it is an image; which kind, the decoder sees for itself."""
+    content_type = headers.get(b"content-type")
+    return content_type is not None and content_type[:6].lower() == b"image/"
+
+
 def decode_body(body: bytes, headers: Mapping[bytes, bytes], limit: int) -> bytes:
     """Undo the Content-Encoding, up to `limit` bytes.
 

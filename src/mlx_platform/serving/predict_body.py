@@ -98,6 +98,17 @@ def parse_predict(body: bytes, bounds: Bounds) -> tuple[Any, str | None]:
     return rows, request_id
 
 
+def image_rows(image: bytes, model: Model) -> list[dict[str, bytes]]:
+    """The one row of a request whose body is an image.
+
+    Raises:
+        Refusal: 415; the model takes something else than one image.
+    """
+    if len(model.columns) != 1 or model.kinds.get(model.columns[0]) != "image":
+        raise Refusal(415, "This model does not take one image: send its columns as JSON.")
+    return [{model.columns[0]: image}]
+
+
 def complaint(error: UsageError, rows: Any, model: Model) -> str:
     """What is wrong with rows, told by the names of the model and never by what the client sent."""
     if isinstance(error, CellError):

@@ -1,11 +1,10 @@
-"""The Open Inference Protocol, version 2, over HTTP: infer requests, their answers, and model metadata.
+"""The Open Inference Protocol, version 2, over HTTP: infer requests and their answers.
 
 https://github.com/kserve/open-inference-protocol `specification/protocol/inference_rest.md`, with the binary
 tensor extension. What a client may add (unknown members, parameters) is ignored, what the model needs is
 checked before the request may join a batch.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +17,6 @@ from mlx_platform.serving.json_body import parse_object
 from mlx_platform.serving.json_tensors import write_data
 from mlx_platform.serving.refusal import malformed
 from mlx_platform.serving.signature import Signature
-
-EXTENSIONS = ("binary_tensor_data",)
-_SHOWN_VALUES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,32 +196,3 @@ def render_infer(
     if not request.binary:
         return header, None
     return b"".join((header, *raw)), len(header)
-
-
-def describe_model(name: str, version: str, signature: Signature) -> dict[str, Any]:
-    """The protocol's model metadata; a dimension that varies is -1."""
-    return {
-        "name": name,
-        "versions": [version],
-        "platform": "onnxruntime_onnx",
-        "inputs": [_describe(spec) for spec in signature.inputs.values()],
-        "outputs": [_describe(spec) for spec in signature.outputs.values()],
-    }
-
-
-def _describe(spec: TensorSpec) -> dict[str, Any]:
-    shape = [-1 if dim is None else dim for dim in spec.shape]
-    return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
-
-
-def example_request(signature: Signature) -> dict[str, Any] | None:
-    """A request of zeros that fits the model; None when it would be too long to show."""
-    inputs = []
-    for spec in signature.inputs.values():
-        shape = [1 if dim is None else dim for dim in spec.shape]
-        count = math.prod(shape)
-        if count > _SHOWN_VALUES or spec.datatype == "FP16":
-            return None
-        zero: Any = {"b": False, "O": "", "f": 0.0}.get(spec.numpy_type.kind, 0)
-        inputs.append({"name": spec.name, "datatype": spec.datatype, "shape": shape, "data": [zero] * count})
-    return {"inputs": inputs}

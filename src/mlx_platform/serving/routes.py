@@ -8,22 +8,34 @@ from mlx_platform.serving.refusal import Refusal
 
 MODEL = "/v2/models/{model}"
 VERSION = "/v2/models/{model}/versions/{version}"
+REPOSITORY = "/v2/repository"
 
 ROUTES: dict[str, str] = {
     "/": "GET",
+    "/docs": "GET",
     "/openapi.json": "GET",
     "/predict": "POST",
     "/v2": "GET",
     "/v2/health/live": "GET",
     "/v2/health/ready": "GET",
+    "/v2/models/stats": "GET",
     MODEL: "GET",
     f"{MODEL}/ready": "GET",
     f"{MODEL}/infer": "POST",
+    f"{MODEL}/config": "GET",
+    f"{MODEL}/stats": "GET",
     VERSION: "GET",
     f"{VERSION}/ready": "GET",
     f"{VERSION}/infer": "POST",
+    f"{VERSION}/config": "GET",
+    f"{VERSION}/stats": "GET",
+    f"{REPOSITORY}/index": "POST",
+    f"{REPOSITORY}/models/{{model}}/load": "POST",
+    f"{REPOSITORY}/models/{{model}}/unload": "POST",
 }
 """Templates and their method; GET includes HEAD."""
+
+_ALIASES = {"/v2/": "/v2"}  # as the protocol's own description writes it
 
 OTHER = "other"
 """What a path that is no route is called in metrics, whatever it is."""
@@ -54,6 +66,8 @@ class RouteTable:
                 named = {"model": model, "version": version}
                 used = {key: value for key, value in named.items() if f"{{{key}}}" in template}
                 self._direct[path] = Match(template, method, used)
+        for alias, template in _ALIASES.items():
+            self._direct[alias.encode()] = Match(template, ROUTES[template], {})
         self._split = {tuple(template.split("/")): method for template, method in ROUTES.items()}
 
     def find(self, raw_path: bytes) -> Match | None:

@@ -18,10 +18,12 @@ from mlx_platform.serving.admin import AdminApp
 from mlx_platform.serving.app import App
 from mlx_platform.serving.back_thread import BackThread
 from mlx_platform.serving.engine import Engine
+from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.http_protocol import HttpLimits
 from mlx_platform.serving.listener import Listener, bind
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.pulse import Pulse
+from mlx_platform.serving.served import Served
 from mlx_platform.traffic.writer import TrafficWriter
 
 _SILENCE_SECONDS = 0.5
@@ -112,7 +114,7 @@ class _Server:
             connections=settings.max_connections,
             receive_seconds=settings.receive_timeout_s,
         )
-        front = Listener(App(engine, settings), data, limits)
+        front = Listener(App(Served(engine, settings), settings, RequestIds()), data, limits)
         back = BackThread(AdminApp(engine, settings, self._access, self._pulse), admin, _ADMIN_LIMITS)
         self._watch_signals()
         # Both answer from the start, so that whoever waits for readiness has somebody to ask.

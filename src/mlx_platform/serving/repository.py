@@ -1,0 +1,65 @@
+"""The model repository extension for a server that is pinned to one version.
+
+https://github.com/triton-inference-server/server `docs/protocol/extension_model_repository.md`. Clients see
+what is there. What they may not do is told to them: which version serves is decided in the registry.
+"""
+
+from typing import Any
+
+from mlx_platform.serving.json_body import parse_object
+from mlx_platform.serving.refusal import Refusal, malformed
+from mlx_platform.serving.served import Served
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """The object of a request to the repository; no body is an empty one.
+
+    Raises:
+        Refusal: 400; it is no JSON object.
+    """
+    return parse_object(body) if body.strip() else {}
+
+
+def index(served: Served, *, ready_only: bool) -> list[dict[str, str]]:
+    """The versions that are there, as the extension lists them."""
+    state = served.state
+    if ready_only and state != "READY":
+        return []
+    return [{"name": served.name, "version": served.version, "state": state, "reason": ""}]
+
+
+def wants_ready_only(document: dict[str, Any]) -> bool:
+    """Whether a request for the index asks for ready models only.
+
+    Raises:
+        Refusal: 400; `ready` is neither true nor false.
+    """
+    ready = document.get("ready", False)
+    if type(ready) is not bool:
+        raise malformed("The member ready must be true or false.")
+    return ready
+
+
+def load(served: Served, name: str, *, overrides: bool) -> None:
+    """Answer a wish to load a model: the one that is served is loaded already.
+
+    Args:
+        served: what is there.
+        name: the model.
+        overrides: whether the client sent parameters, such as a configuration or files of its own.
+
+    Raises:
+        Refusal: 403; it is another model, or one that the client wants to change.
+    """
+    if name != served.name or overrides:
+        raise Refusal(403, "This server is pinned to the version that it serves, and loads nothing else.")
+
+
+def unload(served: Served, name: str) -> None:
+    """Refuse to unload a model.
+
+    Raises:
+        Refusal: 404 for a model that is not there, 403 for the one that is.
+    """
+    served.check(name)
+    raise Refusal(403, "This server is pinned to the version that it serves: to unload it, stop the server.")

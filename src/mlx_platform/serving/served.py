@@ -1,0 +1,121 @@
+"""An engine as its clients see it, whatever protocol they speak: its names, its identity, and its books."""
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.tensors import Columns, Tensors
+from mlx_platform.serving.engine import Engine
+from mlx_platform.serving.exchange import ARM, Exchange
+from mlx_platform.serving.http_exchange import header_lines
+from mlx_platform.serving.metadata import describe_config
+from mlx_platform.serving.predict_body import Bounds
+from mlx_platform.serving.protocol_v2 import InferRequest
+from mlx_platform.serving.refusal import Refusal, draining, not_ready
+from mlx_platform.serving.statistics import Statistics
+
+_PLAIN = " !#$&'()*+,/:;=?@[]~"  # stands for itself in a header
+
+
+class Served:
+    """One engine, with what every answer of it says worked out before."""
+
+    def __init__(self, engine: Engine, settings: ServingSettings) -> None:
+        model = engine.model
+        self.engine = engine
+        self.name = model.name
+        self.version = model.version
+        self.signature = engine.signature
+        self.statistics = Statistics()
+        self.bounds = Bounds.of(model.spec.inputs, model.columns, engine.max_rows)
+        self.head = {"model_name": model.name, "model_version": model.version}
+        self.answered_by = {
+            "model": model.name,
+            "version": model.version,
+            "digest": model.digest,
+            "arm": ARM,
+        }
+        self.identity = header_lines(
+            (
+                (b"x-mlx-model", quote(model.name, safe=_PLAIN).encode()),
+                (b"x-mlx-version", quote(model.version).encode()),
+                (b"x-mlx-digest", model.digest.encode()),
+                (b"x-mlx-arm", ARM.encode()),
+            )
+        )
+        self._settings = settings
+        self._timeout = settings.request_timeout_ms / 1000
+
+    @property
+    def state(self) -> str:
+        """The state in words of the model repository extension."""
+        if self.engine.ready:
+            return "READY"
+        return "UNLOADING" if self.engine.draining else "LOADING"
+
+    def check(self, name: str, version: str = "") -> None:
+        """See whether this is what a client asks for; without a version any is.
+
+        Raises:
+            Refusal: 404; it is not.
+        """
+        if name != self.name:
+            raise Refusal(404, "This server serves another model: GET / says which.")
+        if version and version != self.version:
+            raise Refusal(404, "This server serves another version of the model: GET / says which.")
+
+    def configuration(self) -> dict[str, Any]:
+        """See `describe_config`."""
+        return describe_config(self.name, self.version, self.signature, self._settings.max_batch_size)
+
+    def statistics_document(self) -> dict[str, Any]:
+        """See `Statistics.document`."""
+        executions = sum(self.engine.metrics.batch_rows.counts)
+        return self.statistics.document(self.name, self.version, executions)
+
+    def open(self, request_id: str, endpoint: str, wish: float | None = None) -> Exchange:
+        """Begin an exchange, if the server takes any now.
+
+        Args:
+            request_id: its name in the log.
+            endpoint: "predict" or "infer".
+            wish: seconds after which the client does not wait any more; None leaves it to the server.
+
+        Raises:
+            Refusal: 503; not ready yet, or not any more.
+        """
+        if self.engine.batcher is None:
+            raise not_ready()
+        if self.engine.closed:
+            raise draining()
+        started = time.monotonic()
+        timeout = self._timeout if wish is None else min(self._timeout, wish)
+        return Exchange(request_id, endpoint, datetime.now(UTC), started, started + timeout)
+
+    async def infer(self, call: InferRequest, exchange: Exchange) -> Tensors:
+        """The outputs that a request for tensors asks for, which has just been read.
+
+        Raises:
+            Refusal: why there are none.
+        """
+        if call.timeout is not None:
+            exchange.deadline = min(exchange.deadline, exchange.started + call.timeout)
+        exchange.seconds["ingress"] = time.monotonic() - exchange.started
+        return await self.engine.infer(call, exchange)
+
+    async def predict(self, rows: Any, exchange: Exchange) -> Columns:
+        """The answers to raw rows, which have just been read.
+
+        Raises:
+            Refusal: why there are none.
+        """
+        exchange.seconds["ingress"] = time.monotonic() - exchange.started
+        return await self.engine.predict(rows, exchange)
+
+    def finish(self, exchange: Exchange, *, status: int, error: str) -> None:
+        """Close the books on an exchange that was answered with this HTTP status."""
+        total = time.monotonic() - exchange.started
+        self.statistics.observe(exchange, total, succeeded=status < 400)
+        self.engine.finish(exchange, status=status, error=error, total=total)
