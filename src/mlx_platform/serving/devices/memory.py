@@ -77,7 +77,7 @@ def _from_cgroup() -> int | None:
 
 def _free_on_gpu(index: int) -> int | None:
     try:
-        import pynvml
+        import pynvml  # type: ignore[import-untyped]
     except ImportError:
         return None
     try:
