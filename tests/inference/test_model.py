@@ -103,11 +103,15 @@ length = "refuse"
 """
 
 
+def _words():
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "w": 1}, unk_token="[UNK]"))  # noqa: S106 - of text
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
 @pytest.fixture
 def counting(pack, graph):
     """For each text its words, and how wide its batch was padded."""
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "w": 1}, unk_token="[UNK]"))  # noqa: S106 - of text
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     nodes = [
         helper.make_node("ReduceSum", ["input_ids", "axis"], ["words"], keepdims=0),
         helper.make_node("Shape", ["input_ids"], ["length"], start=1, end=2),
@@ -128,7 +132,7 @@ def counting(pack, graph):
             inputs, ("inputs", "outputs", "outputs"), ("[-1, -1]", "[-1]", "[-1]"), strict=True
         )
     )
-    return pack(network, _COUNTING + tables, {"tokenizer.json": tokenizer.to_str().encode()})
+    return pack(network, _COUNTING + tables, {"tokenizer.json": _words().to_str().encode()})
 
 
 def test_texts_of_like_length_share_a_batch_and_answers_keep_their_rows(counting):
@@ -147,6 +151,40 @@ def test_the_first_text_of_the_file_that_is_too_long_is_named_whatever_its_lengt
 
     with pytest.raises(UsageError, match=r"row 1: the text has 30 tokens"):
         counting.predict(rows, batch_size=2)
+
+
+@pytest.mark.parametrize("merge", ["mean", "max", "first"])
+def test_long_texts_are_taken_in_parts_and_answered_once(pack, graph, merge):
+    network = graph(
+        [
+            helper.make_node("Cast", ["input_ids"], ["floats"], to=TensorProto.FLOAT),
+            helper.make_node("ReduceSum", ["floats", "axis"], ["value"], keepdims=0),
+        ],
+        {"input_ids": (TensorProto.INT64, ["n", "tokens"])},
+        {"value": (TensorProto.FLOAT, ["n"])},
+        {"axis": np.array([1])},
+    )
+    split = f'max_length = 2\nlength = "split"\nmerge = "{merge}"'
+    spec = _COUNTING.replace('max_length = 20\nlength = "refuse"', split).replace('"tensors"', '"regression"')
+    tables = """[[inputs]]
+name = "input_ids"
+datatype = "INT64"
+shape = [-1, -1]
+[[outputs]]
+name = "value"
+datatype = "FP32"
+shape = [-1]
+"""
+    model = pack(network, spec + tables, {"tokenizer.json": _words().to_str().encode()})
+    texts = ["w " * 7, "w", "w w w"]
+
+    together = model.predict({"text": text_column(texts)}).columns["value"]
+    alone = [model.predict({"text": text_column([text])}).columns["value"][0] for text in texts]
+
+    # Of 7 tokens three parts hold 2 and one holds 1: (3·2·2 + 1·1) / 7.
+    mean = [13 / 7, 1, 5 / 3]
+    assert together.tolist() == pytest.approx(mean if merge == "mean" else [2, 1, 2])
+    assert alone == together.tolist()
 
 
 def test_many_threads_get_their_own_answers(logistic_model, digits):

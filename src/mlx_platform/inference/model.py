@@ -1,6 +1,7 @@
 """The one inference path: evaluation, replay, quantization checks, embedding and the server all run this."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from mlx_platform.core.text import printable
 from mlx_platform.inference.cases import GoldenCase
 from mlx_platform.inference.golden import compare_case
 from mlx_platform.inference.package import Package
-from mlx_platform.inference.pipeline import Pipeline
+from mlx_platform.inference.pipeline import Encoded, Pipeline
 from mlx_platform.inference.rows import Kinds, as_columns, rows_from_json
 from mlx_platform.inference.session import Session, open_session
 from mlx_platform.inference.spec import ModelSpec
@@ -93,6 +94,11 @@ class Model:
         return self._pipeline.columns
 
     @property
+    def column_kinds(self) -> Kinds:
+        """What each column holds that the pipeline takes by name."""
+        return self._pipeline.kinds
+
+    @property
     def kinds(self) -> Kinds:
         """What each column holds that is taken by name."""
         return self._pipeline.kinds
@@ -103,7 +109,16 @@ class Model:
         Raises:
             UsageError: a column is missing or holds what the model cannot take; names column and row.
         """
+        return self._pipeline.encode(rows).feeds
+
+    def prepare(self, rows: Columns) -> Encoded:
+        """Like `encode`, with how to put together what the outputs say of rows that were taken in parts."""
         return self._pipeline.encode(rows)
+
+    @property
+    def has_cheap_steps(self) -> bool:
+        """Whether the steps over a few rows cost less than handing them to another thread."""
+        return self._pipeline.cheap
 
     def run(
         self, feeds: Tensors, outputs: Sequence[str] | None = None, *, timeout: float | None = None
@@ -146,15 +161,31 @@ class Model:
     def _run_all(self, columns: Columns, size: int, fixed: int | None) -> dict[str, Array]:
         """The output tensors of all rows in their order, in batches of `size`."""
         outputs: list[dict[str, Array]] = []
-        for start, batch in _batches(columns, size):
-            count = row_count(batch)
-            try:
-                feeds = self.encode(filled(batch, fixed) if fixed else batch)
-            except CellError as error:
-                raise error.moved(start) from error
-            tensors = self.run(feeds)
+        for count, encoded in self._encoded(columns, size, fixed):
+            tensors = encoded.merged(self.run(encoded.feeds))
             outputs.append({name: value[:count] for name, value in tensors.items()} if fixed else tensors)
         return {name: _joined([output[name] for output in outputs]) for name in outputs[0]}
+
+    def _encoded(self, columns: Columns, size: int, fixed: int | None) -> Iterator[tuple[int, Encoded]]:
+        """Batch by batch the rows and their tensors; the next are made while the network runs the last."""
+
+        def make(start: int, batch: Columns) -> tuple[int, Encoded]:
+            try:
+                return row_count(batch), self.prepare(filled(batch, fixed) if fixed else batch)
+            except CellError as error:
+                raise error.moved(start) from error
+
+        batches = list(_batches(columns, size))
+        if self.has_cheap_steps or len(batches) == 1:
+            yield from (make(*batch) for batch in batches)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="mlx-pipeline") as helper:
+            ahead = helper.submit(make, *batches[0])
+            for batch in batches[1:]:
+                ready = ahead.result()
+                ahead = helper.submit(make, *batch)
+                yield ready
+            yield ahead.result()
 
     def _refuse_first(self, columns: Columns, size: int) -> None:
         """Raise for the first row that cannot be used, where rows were taken in another order."""

@@ -1,6 +1,9 @@
 """From raw columns to input tensors, and from output tensors to answers: the declared steps at work."""
 
 import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +20,31 @@ from mlx_platform.core.tensors import (
     text_column,
 )
 from mlx_platform.core.text import did_you_mean, listed, plural, printable
+from mlx_platform.inference.parts import Parts
 from mlx_platform.inference.rows import column_kinds
 from mlx_platform.inference.spec import ModelSpec
-from mlx_platform.inference.steps.step import Batch
+from mlx_platform.inference.steps.step import PARTS, WEIGHTS, Batch, Step
 from mlx_platform.inference.steps.table import as_numbers, as_type, stack
 from mlx_platform.inference.steps.text import as_texts
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Rows on their way into the network.
+
+    Attributes:
+        feeds: the input tensors by name.
+        parts: how the rows were split; None where a row of tensors is a row.
+        seconds: what each step took, by its kind.
+    """
+
+    feeds: dict[str, Array]
+    parts: Parts | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def merged(self, tensors: Tensors) -> dict[str, Array]:
+        """The output tensors of the rows, of those that the feeds gave."""
+        return dict(tensors) if self.parts is None else self.parts.merged(tensors)
 
 
 class Pipeline:
@@ -30,6 +53,7 @@ class Pipeline:
     Attributes:
         columns: raw columns taken by name; () when one plain input takes all columns in order.
         kinds: what each of them holds.
+        cheap: whether the steps over a few rows cost less than handing them to another thread.
     """
 
     def __init__(self, spec: ModelSpec, root: Path) -> None:
@@ -42,8 +66,10 @@ class Pipeline:
         self.kinds = column_kinds(spec)
         self._answers = [name for step in self._post for name in step.answers]
         self._made = {name for step in self._pre for name in step.makes}
+        self._splitter = _splitter(self._pre, spec)
+        self.cheap = all(step.cheap for step in (*self._pre, *self._post))
 
-    def encode(self, rows: Columns) -> dict[str, Array]:
+    def encode(self, rows: Columns) -> Encoded:
         """The input tensors of raw columns.
 
         Raises:
@@ -57,15 +83,30 @@ class Pipeline:
                     f"The column {printable(name, 128)!r} is missing.",
                     hint=did_you_mean(name, map(str, rows)),
                 )
+        seconds: dict[str, float] = {}
         for step in self._pre:
+            began = time.perf_counter()
             batch = step(batch)
+            seconds[step.kind] = seconds.get(step.kind, 0.0) + time.perf_counter() - began
+        parts = self._parts(batch)
         feeds = {}
         for spec in self._spec.inputs:
-            feeds[spec.name] = (
-                batch[spec.name] if spec.name in self._made else self._tensor(batch[spec.name], spec)
-            )
-            check_tensor(feeds[spec.name], spec)
-        return feeds
+            tensor = batch[spec.name] if spec.name in self._made else self._tensor(batch[spec.name], spec)
+            if parts is not None and spec.name not in self._of_parts:
+                tensor = parts.spread(tensor)
+            check_tensor(tensor, spec)
+            feeds[spec.name] = tensor
+        return Encoded(feeds, parts, seconds)
+
+    @property
+    def _of_parts(self) -> tuple[str, ...]:
+        return self._splitter.makes if self._splitter is not None else ()
+
+    def _parts(self, batch: Batch) -> Parts | None:
+        splitter = self._splitter
+        if splitter is None or splitter.merge is None:
+            return None
+        return Parts(batch[PARTS], batch[WEIGHTS], splitter.merge)
 
     def by_length(self, rows: Columns) -> npt.NDArray[np.intp] | None:
         """The order of raw rows [rows] from long to short; None where all cost the same.
@@ -114,6 +155,23 @@ class Pipeline:
         if spec.datatype == "BOOL" and column.dtype.kind == "b":
             return _fit(column, spec)
         return _fit(as_type(as_numbers(column, spec.name), spec, spec.name), spec)
+
+
+def _splitter(steps: Sequence[Step], spec: ModelSpec) -> Step | None:
+    """The step that may take a row in parts.
+
+    Raises:
+        UsageError: two would, or the network fixes its rows, so that parts have no room.
+    """
+    found = [step for step in steps if step.merge is not None]
+    if len(found) > 1:
+        raise UsageError("Only one step of a pipeline can split rows into parts.")
+    if found and spec.fixed_rows is not None:
+        raise UsageError(
+            f"The network takes exactly {plural(spec.fixed_rows, 'row')} a run, so rows cannot be split.",
+            hint="Export it with a first dimension that varies.",
+        )
+    return found[0] if found else None
 
 
 def _fit(column: Array, spec: TensorSpec) -> Array:

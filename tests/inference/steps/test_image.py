@@ -75,3 +75,15 @@ def test_a_cell_that_is_no_image_is_named(cell, problem):
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(UsageError):
         image(**options)
+
+
+@pytest.mark.parametrize("channels", ["RGB", "BGR"])
+def test_the_table_gives_the_very_bits_of_the_arithmetic(channels):
+    picture = np.random.default_rng(0).integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+
+    pixels = run(image(channels=channels, mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]), picture)
+
+    ordered = picture if channels == "RGB" else picture[:, :, ::-1]
+    expected = (ordered.astype(np.float32) * np.float32(1 / 255) - mean) / std
+    assert (pixels[0] == expected.transpose(2, 0, 1)).all()

@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import TensorSpec, text_column
 from mlx_platform.inference.steps.catalog import PRE, make_step
-from mlx_platform.inference.steps.step import CellError, Site
+from mlx_platform.inference.steps.step import PARTS, WEIGHTS, CellError, Site
 
 INPUTS = (
     TensorSpec("input_ids", "INT64", (None, None)),
@@ -57,6 +57,31 @@ def test_a_text_that_is_too_long_is_cut_or_refused(root):
     with pytest.raises(CellError, match="4 tokens, more than 3") as caught:
         tokenize(root, max_length=3, length="refuse")(texts)
     assert caught.value.row == 1
+
+
+def test_a_text_that_is_too_long_can_be_taken_in_parts_that_overlap(root):
+    texts = {"text": text_column(["good film good film film", "film", ""])}
+
+    made = tokenize(root, length="split", max_length=3)(texts)
+    assert made["input_ids"].tolist() == [[1, 3, 4], [1, 3, 4], [1, 4, 0], [1, 4, 0], [1, 0, 0]]
+    assert made[PARTS].tolist() == [3, 1, 1]
+    assert made[WEIGHTS].tolist() == [2, 2, 1, 1, 1]
+
+    made = tokenize(root, length="split", max_length=3, overlap=1)(texts)
+    assert made["input_ids"].tolist()[:4] == [[1, 3, 4], [1, 4, 3], [1, 3, 4], [1, 4, 4]]
+
+
+def test_a_text_of_too_many_parts_is_refused(root):
+    texts = {"text": text_column(["film", "film " * 7])}
+
+    with pytest.raises(CellError, match="4 parts of 3 tokens, more than 3") as caught:
+        tokenize(root, length="split", max_length=3, max_parts=3)(texts)
+    assert caught.value.row == 1
+
+
+def test_a_length_that_leaves_no_room_for_text_is_refused(root):
+    with pytest.raises(UsageError, match="1 special token and an overlap of 2"):
+        tokenize(root, length="split", max_length=3, overlap=2)
 
 
 def test_an_empty_text_has_tokens_all_the_same(root):

@@ -11,9 +11,16 @@ from typing import Any, ClassVar, Literal
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array, TensorSpec
 from mlx_platform.core.text import did_you_mean, printable
+from mlx_platform.inference.parts import Merge
 
 Batch = dict[str, Array]
 """Arrays by name, row by row: raw columns first, tensors once a step has made them."""
+
+PARTS = "*parts"
+"""In a batch: into how many parts a step took each row [rows]; the tensors it made hold parts, not rows."""
+
+WEIGHTS = "*weights"
+"""In a batch, beside `PARTS`: how much each part has to say [parts]."""
 
 ColumnKind = Literal["number", "category", "text", "image", "tensor"]
 
@@ -135,9 +142,13 @@ class Step:
         takes: names it reads from the batch, each with what it expects there.
         makes: names it adds to the batch or replaces.
         answers: those of `makes` that a caller of the model sees.
+        cheap: over a few rows it costs less than handing it to another thread.
+        merge: how the outputs of a row's parts become the row's, where the step may take rows in parts.
     """
 
     kind: ClassVar[str]
+    cheap: ClassVar[bool] = True
+    merge: Merge | None = None
     takes: dict[str, ColumnKind]
     makes: tuple[str, ...]
     answers: tuple[str, ...] = ()

@@ -9,7 +9,17 @@ import numpy as np
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array, text_column
 from mlx_platform.core.text import plural, printable
-from mlx_platform.inference.steps.step import Batch, CellError, Options, Site, Step, asset_path
+from mlx_platform.inference.parts import MERGES
+from mlx_platform.inference.steps.step import (
+    PARTS,
+    WEIGHTS,
+    Batch,
+    CellError,
+    Options,
+    Site,
+    Step,
+    asset_path,
+)
 
 
 def as_texts(column: Array, name: str, max_chars: int) -> list[str]:
@@ -39,6 +49,7 @@ class CleanStep(Step):
     """`clean`: Unicode normal form, then white space and case, in this order."""
 
     kind = "clean"
+    cheap = False
 
     def __init__(self, options: Options, site: Site) -> None:
         self._column = options.text("column", required=True)
@@ -69,16 +80,21 @@ class TokenizeStep(Step):
     """`tokenize`: text to token ids with a `tokenizers` JSON file, padded to the longest text of the batch.
 
     Feeds those of `input_ids`, `attention_mask` and `token_type_ids` that the model has; `ids`, `mask` and
-    `types` give them other names.
+    `types` give them other names. A text that is too long is refused, cut, or taken in parts of which each
+    repeats the last `overlap` tokens of the one before.
     """
 
     kind = "tokenize"
+    cheap = False
 
     def __init__(self, options: Options, site: Site) -> None:
         self._column = options.text("column", required=True)
         self._asset = options.text("asset", "tokenizer.json")
         self._max_length = options.integer("max_length", 128, minimum=2)
-        self._length = options.choice("length", ("refuse", "truncate"), "truncate")
+        self._length = options.choice("length", ("refuse", "truncate", "split"), "truncate")
+        self._overlap = options.integer("overlap", 0, minimum=0)
+        self._max_parts = options.integer("max_parts", 16, minimum=1)
+        merge: Any = options.choice("merge", MERGES, "mean")
         self._pad_to = options.choice("pad", ("longest", "max"), "longest")
         self._pad_id = options.integer("pad_id", 0, minimum=0)
         inputs = {tensor.name: tensor for tensor in site.inputs}
@@ -90,6 +106,8 @@ class TokenizeStep(Step):
         options.done()
         if wanted["ids"] not in inputs:
             raise UsageError(f"Step 'tokenize' feeds {wanted['ids']!r}, which is no input of the model.")
+        if self._length == "split":
+            self.merge = merge
         self._feeds = {role: inputs[name] for role, name in wanted.items() if name in inputs}
         self._max_chars = site.max_text_chars
         self._tokenizer: Any = None
@@ -109,8 +127,14 @@ class TokenizeStep(Step):
         # Padding and truncation are the package's decision, not that of whoever saved the tokenizer.
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        if self._length == "truncate":
-            tokenizer.enable_truncation(self._max_length)
+        special = tokenizer.num_special_tokens_to_add(is_pair=False)
+        if special + self._overlap >= self._max_length:
+            raise UsageError(
+                f"Step 'tokenize': max_length = {self._max_length} leaves no room for text beside "
+                f"{plural(special, 'special token')} and an overlap of {self._overlap}."
+            )
+        if self._length != "refuse":
+            tokenizer.enable_truncation(self._max_length, stride=self._overlap)
         self._tokenizer = tokenizer
 
     def lengths(self, batch: Batch) -> Array | None:
@@ -122,6 +146,9 @@ class TokenizeStep(Step):
     def __call__(self, batch: Batch) -> Batch:
         texts = as_texts(batch[self._column], self._column, self._max_chars)
         encodings = self._tokenizer.encode_batch(texts)
+        counts: Batch = {}
+        if self._length == "split":
+            encodings, counts = self._in_parts(encodings)
         lengths = [len(encoding.ids) for encoding in encodings]
         for row, length in enumerate(lengths):
             if length > self._max_length:
@@ -132,11 +159,25 @@ class TokenizeStep(Step):
         made: Batch = {}
         for role, spec in self._feeds.items():
             fill = self._pad_id if role == "ids" else 0
-            tensor = np.full((len(texts), width), fill, dtype=spec.numpy_type)
+            tensor = np.full((len(encodings), width), fill, dtype=spec.numpy_type)
             for row, encoding in enumerate(encodings):
                 tensor[row, : lengths[row]] = _part(encoding, role)
             made[spec.name] = tensor
-        return batch | made
+        return batch | made | counts
+
+    def _in_parts(self, encodings: list[Any]) -> tuple[list[Any], Batch]:
+        """All parts of all texts, and how many each text has; a part weighs as many tokens as are text."""
+        split = [[encoding, *encoding.overflowing] for encoding in encodings]
+        for row, parts in enumerate(split):
+            if len(parts) > self._max_parts:
+                problem = f"the text has {len(parts)} parts of {self._max_length} tokens"
+                raise CellError(self._column, row, f"{problem}, more than {self._max_parts}")
+        flat = [part for parts in split for part in parts]
+        weights = [max(1, len(part.ids) - sum(part.special_tokens_mask)) for part in flat]
+        return flat, {
+            PARTS: np.array([len(parts) for parts in split], dtype=np.int64),
+            WEIGHTS: np.array(weights, dtype=np.float64),
+        }
 
 
 def _part(encoding: Any, role: str) -> list[int]:

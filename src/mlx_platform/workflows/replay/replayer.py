@@ -12,6 +12,7 @@ from mlx_platform.evaluation.agreement import OTHER_BATCH, AnswerAgreement, comp
 from mlx_platform.evaluation.consistency import Tally
 from mlx_platform.inference.hashes import stage_hash
 from mlx_platform.inference.model import Model
+from mlx_platform.inference.pipeline import Encoded
 from mlx_platform.workflows.replay.requests import Request
 
 BATCH_ROWS = 64
@@ -22,9 +23,13 @@ class Prepared:
     """A request whose inputs are encoded, with the hashes of the stages up to there."""
 
     request: Request
-    feeds: Tensors
+    encoded: Encoded
     rows: int
     hashes: Mapping[str, str]
+
+    @property
+    def feeds(self) -> Tensors:
+        return self.encoded.feeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +78,13 @@ class Replayer:
 
     def _prepare(self, request: Request) -> Prepared:
         if request.raw:
-            feeds: Tensors = self._model.encode(request.inputs)
-            hashes = {"raw": stage_hash(request.inputs), "tensor": stage_hash(feeds)}
+            encoded = self._model.prepare(request.inputs)
+            hashes = {"raw": stage_hash(request.inputs), "tensor": stage_hash(encoded.feeds)}
         else:
-            feeds = request.inputs
-            hashes = {"tensor": stage_hash(feeds)}
-        first = next(iter(feeds.values()))
-        return Prepared(request, feeds, len(first) if first.ndim else 0, hashes)
+            encoded = Encoded(dict(request.inputs))
+            hashes = {"tensor": stage_hash(encoded.feeds)}
+        first = next(iter(encoded.feeds.values()))
+        return Prepared(request, encoded, len(first) if first.ndim else 0, hashes)
 
     def _key(self, prepared: Prepared) -> Any:
         """What requests of one run have in common; None for one that runs alone."""
@@ -135,13 +140,14 @@ class Replayer:
 
     def _compared(self, prepared: Prepared, tensors: dict[str, Array]) -> Replayed | None:
         request = prepared.request
-        hashes = {**prepared.hashes, "logits": stage_hash(tensors)}
-        answers: Mapping[str, Array] = tensors
+        hashes = dict(prepared.hashes)
+        try:
+            logits = prepared.encoded.merged(tensors)
+            answers: Mapping[str, Array] = self._model.decode(logits) if request.raw else logits
+        except MlxError:
+            return None
+        hashes["logits"] = stage_hash(logits)
         if request.raw:
-            try:
-                answers = self._model.decode(tensors)
-            except MlxError:
-                return None
             hashes["output"] = stage_hash(answers)
         return Replayed(compare_answers(request.outputs, answers, OTHER_BATCH), hashes)
 
