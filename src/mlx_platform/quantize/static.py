@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlx_platform.core.tensors import Tensors
-from mlx_platform.quantize.build import build
 from mlx_platform.quantize.cache import CalibrationCache, Recalled
 from mlx_platform.quantize.calibrate import Histogram, Range, calibrate
-from mlx_platform.quantize.plan import Built, plan
+from mlx_platform.quantize.methods import make, plan_of
+from mlx_platform.quantize.plan import Built
 from mlx_platform.quantize.prepare import Prepared, prepare
 from mlx_platform.quantize.rule import Rule
 from mlx_platform.quantize.target import Target, this_machine
-from mlx_platform.quantize.verify import LayerError, Verified, layer_errors, verify
+from mlx_platform.quantize.verify import LayerError, Verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,58 @@ def quantize_static(
         UndecidedError: INT8 does not apply to the model, or what came out cannot be trusted.
         UsageError: a calibration row makes a tensor NaN or infinite.
     """
-    import onnx
-
     options = options or StaticOptions()
     target, threads = options.target or this_machine(), options.threads
     prepared = prepare(model_path, folder, probe, threads=threads, name=name)
-    chosen = plan(onnx.load(prepared.path, load_external_data=False))
-    extremes_only = options.rule.extremes_only
+    recalled = observe(
+        prepared,
+        feeds,
+        folder,
+        options.cache,
+        extremes_only=options.rule.extremes_only,
+        threads=threads,
+        advance=advance,
+        row_name=row_name,
+    )
+    found = options.rule.ranges(recalled.seen)
+    out = folder / "quantized.onnx"
+    made = make("static", prepared, out, probe, target, ranges=found, threads=threads)
+    return Quantized(out, target, prepared, found, made.built, made.verified, made.layer_errors, recalled)
+
+
+def observe(
+    prepared: Prepared,
+    feeds: Iterable[Tensors],
+    folder: Path,
+    cache: CalibrationCache | None = None,
+    *,
+    extremes_only: bool,
+    threads: int = 1,
+    advance: Callable[[int], None] = lambda _rows: None,
+    row_name: Callable[[int], str] = "row {}".format,
+) -> Recalled:
+    """What the tensors of a prepared model are on calibration rows, from the cache where it knows.
+
+    Args:
+        prepared: the model.
+        feeds: the calibration rows as model inputs, batch by batch.
+        folder: a private folder.
+        cache: of earlier calibrations; without one the rows always run.
+        extremes_only: leave the histograms empty, which takes half the time.
+        threads: within one operator.
+        advance: told how many calibration rows are done.
+        row_name: what to call a calibration row in messages, counted from 0.
+
+    Raises:
+        UndecidedError: static quantization has no layer in this model.
+        UsageError: a calibration row makes a tensor NaN or infinite.
+    """
+    tensors = plan_of("static", prepared).tensors
 
     def run() -> Mapping[str, Histogram]:
         return calibrate(
             prepared.path,
-            chosen.tensors,
+            tensors,
             feeds,
             folder,
             extremes_only=extremes_only,
@@ -91,14 +131,6 @@ def quantize_static(
             row_name=row_name,
         )
 
-    recalled = (
-        options.cache.recall(prepared.path, chosen.tensors, run, extremes_only=extremes_only)
-        if options.cache
-        else Recalled(run(), before=False)
-    )
-    found = options.rule.ranges(recalled.seen)
-    out = folder / "quantized.onnx"
-    built = build(prepared.path, out, chosen, found, target, model_name=name or model_path.name)
-    verified = verify(model_path, out, probe, folder, threads=threads)
-    errors = layer_errors(prepared.path, out, built.plan, probe, folder, threads=threads)
-    return Quantized(out, target, prepared, found, built, verified, errors, recalled)
+    if cache is None:
+        return Recalled(run(), before=False)
+    return cache.recall(prepared.path, tensors, run, extremes_only=extremes_only)
