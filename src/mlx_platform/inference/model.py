@@ -99,6 +99,11 @@ class Model:
         return self._pipeline.kinds
 
     @property
+    def column_kinds(self) -> Kinds:
+        """What each column holds that the pipeline takes by name."""
+        return self._pipeline.kinds
+
+    @property
     def kinds(self) -> Kinds:
         """What each column holds that is taken by name."""
         return self._pipeline.kinds

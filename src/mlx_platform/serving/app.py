@@ -214,6 +214,7 @@ class App:
                 raise malformed("X-Request-Timeout-Ms must be a number of milliseconds.")
             seconds = int(wish) / 1000
         exchange = self._served.open(request.id, endpoint, seconds)
+        self._served.engine.caches.read_wishes(exchange, request.headers)
         request.scope[DISCONNECT_HOOK] = partial(self._served.engine.abandon, exchange)
         return exchange
 
@@ -233,6 +234,8 @@ class App:
                 raise _AbandonedError from None
             raise
         self._served.finish(exchange, status=response.status, error=response.error)
+        if exchange.cache != "off":
+            response.headers.append((b"x-cache", exchange.cache.encode()))
         return response
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -19,8 +19,8 @@ from mlx_platform.core.errors import (
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tensors import Array, Columns, Tensors, row_count
 from mlx_platform.inference.model import Model, filled
-from mlx_platform.serving.answer_cache import AnswerCache
 from mlx_platform.serving.batcher import Batcher, BatchPolicy
+from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.exchange import Exchange, write_record
 from mlx_platform.serving.job import Job, QueueFullError
 from mlx_platform.serving.metrics import Metrics
@@ -55,7 +55,7 @@ class Engine:
         metrics: where batches and stages are counted.
         writer: the traffic log, if there is one.
         runner: what computes a batch, by default the model itself.
-        cache: what may answer instead of a run, if anything may.
+        caches: what is asked before a run.
     """
 
     def __init__(
@@ -66,11 +66,12 @@ class Engine:
         writer: TrafficWriter | None,
         *,
         runner: Runner | None = None,
-        cache: AnswerCache | None = None,
+        caches: Caches | None = None,
     ) -> None:
         self.model = model
         self.runner: Runner = runner or ModelRunner(model)
-        self.cache = cache
+        self.caches = caches or Caches()
+        metrics.sources.append(self.caches.samples)
         self.metrics = metrics
         self.writer = writer
         self.signature = Signature.of(model.spec.inputs, model.spec.outputs)
@@ -106,6 +107,8 @@ class Engine:
                 hint="It was built for another runtime or machine, or its golden cases are wrong.",
                 problems=problems,
             )
+        await loop.run_in_executor(self._helpers, self.caches.check)
+        self.caches.start()
         settings = self._settings
         self.warm = await loop.run_in_executor(
             self._helpers, warm_up, self.model, self.signature, settings.max_batch_size
@@ -166,14 +169,18 @@ class Engine:
             chunk = {name: column[start : start + size] for name, column in columns.items()}
             feeds.append(await self._encode(filled(chunk, size), exchange))
         exchange.seconds["pre"] = time.monotonic() - began
-        jobs = [self._ask(feed, size, self._outputs, exchange) for feed in feeds]
+        exchange.feeds = _stacked(feeds, exchange.rows)
+        compute = partial(self._compute_steps, feeds, size, exchange)
+        exchange.logits = await self._remembered(exchange.feeds, self._outputs, exchange, compute)
+
+    async def _compute_steps(self, feeds: list[Tensors], size: int, exchange: Exchange) -> Tensors:
+        jobs = [self._compute(feed, size, self._outputs, exchange) for feed in feeds]
         try:
             answers = await asyncio.gather(*jobs)
         except Refusal:
             self._drop_jobs(exchange)
             raise
-        exchange.feeds = _stacked(feeds, exchange.rows)
-        exchange.logits = _stacked(answers, exchange.rows)
+        return _stacked(answers, exchange.rows)
 
     def abandon(self, exchange: Exchange) -> None:
         """Drop what was not started for a client that has gone."""
@@ -181,6 +188,8 @@ class Engine:
         self._drop_jobs(exchange)
 
     def _drop_jobs(self, exchange: Exchange) -> None:
+        if exchange.waiting is not None:
+            exchange.waiting.cancel()
         if self.batcher is not None:
             for job in exchange.jobs:
                 self.batcher.abandon(job)
@@ -203,6 +212,7 @@ class Engine:
         if self.batcher is not None:
             await self.batcher.close(patience)
             await self.batcher.wait_for_runs()
+        await self.caches.close()
         self._helpers.shutdown(wait=False, cancel_futures=True)
 
     def _check_rows(self, rows: int) -> None:
@@ -211,9 +221,15 @@ class Engine:
         if rows > self.max_rows:
             raise malformed(f"A request takes at most {self.max_rows:,} rows.")
 
-    async def _encode(self, columns: Columns, exchange: Exchange) -> dict[str, Array]:
+    async def _encode(self, columns: Columns, exchange: Exchange) -> Tensors:
+        prepare = partial(self._step, self.model.encode, columns, row_count(columns))
+        prepared = self.caches.prepared
+        feeds: Tensors
         try:
-            feeds: dict[str, Array] = await self._step(self.model.encode, columns, row_count(columns))
+            if self._cheap or prepared is None:
+                feeds = await prepare()
+            else:
+                feeds = await prepared.answer(columns, exchange, prepare)
         except UsageError as error:
             raise malformed(complaint(error, (), self.model)) from error
         if exchange.abandoned:
@@ -234,14 +250,24 @@ class Engine:
 
     async def _ask(self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange) -> Tensors:
         """The outputs of feeds, from the cache or from a run."""
-        if self.cache is None:
-            return await self._compute(feeds, rows, outputs, exchange)
         compute = partial(self._compute, feeds, rows, outputs, exchange)
-        return await self.cache.answer(feeds, outputs, exchange, compute)
+        return await self._remembered(feeds, outputs, exchange, compute)
+
+    async def _remembered(
+        self,
+        feeds: Tensors,
+        outputs: tuple[str, ...],
+        exchange: Exchange,
+        compute: Callable[[], Awaitable[Tensors]],
+    ) -> Tensors:
+        answers = self.caches.answers
+        return await (compute() if answers is None else answers.answer(feeds, outputs, exchange, compute))
 
     async def _compute(
         self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange
     ) -> Tensors:
+        if exchange.abandoned:
+            raise asyncio.CancelledError  # while the caches were asked
         job = self._submit(feeds, rows, outputs, exchange)
         exchange.jobs.append(job)
         try:

@@ -1,5 +1,6 @@
 """One prediction from arrival to answer: what came in, what went out, how long each stage took."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,6 +28,9 @@ class Exchange:
     With the endpoint `predict`, `inputs` are raw columns and `outputs` answer columns, and the tensors
     between them are in `feeds` and `logits`; with `infer` inputs and outputs are tensors, and `cells` hold
     the flat values of inputs that came as JSON.
+
+    `tenant` and `parameters` are what else an answer may depend on, `cache` says what the cache did about
+    this request, and `waiting` is the answer of another request that this one waits for.
     """
 
     request_id: str
@@ -44,6 +48,11 @@ class Exchange:
     batch_rows: int = 0
     jobs: list[Job] = field(default_factory=list)
     abandoned: bool = False
+    tenant: bytes = b""
+    parameters: bytes = b""
+    skip_cache: bool = False
+    cache: str = "off"
+    waiting: asyncio.Future[Any] | None = None
 
 
 def write_record(
@@ -87,6 +96,7 @@ def write_record(
         outputs={name: _encode(array) for name, array in exchange.outputs.items()} if payload else {},
         timings_ms=timings_ms,
         batch_rows=exchange.batch_rows,
+        cache=exchange.cache,
         hashes=_hashes(exchange, payload=payload) if kept else {},
         sampling=writer.sample,
         error=error,

@@ -18,6 +18,8 @@ from mlx_platform.serving.json_tensors import write_data
 from mlx_platform.serving.refusal import malformed
 from mlx_platform.serving.signature import Signature
 
+_OURS = frozenset(("timeout", "priority", "binary_data_output"))
+
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
@@ -25,7 +27,8 @@ class InferRequest:
 
     `cells` hold the values of `feeds` that came as JSON, flat, as the parser made them. `outputs` are the
     names asked for, in order; those in `binary` are to be answered as raw bytes.
-    `timeout` is in seconds, None when the client set none.
+    `timeout` is in seconds, None when the client set none; `parameters` are those that mean nothing to this
+    server, as JSON.
     """
 
     id: str | None
@@ -34,6 +37,7 @@ class InferRequest:
     outputs: tuple[str, ...]
     binary: frozenset[str]
     timeout: float | None
+    parameters: bytes = b""
 
 
 def parse_infer(body: bytes, header_length: bytes | None, signature: Signature) -> InferRequest:
@@ -64,7 +68,16 @@ def parse_infer(body: bytes, header_length: bytes | None, signature: Signature) 
     if reader is not None:
         reader.finish()
     outputs, binary = _read_outputs(document, signature, parameters)
-    return InferRequest(request_id, feeds, cells, outputs, binary, _timeout(parameters))
+    others = {name: value for name, value in parameters.items() if name not in _OURS}
+    return InferRequest(
+        request_id,
+        feeds,
+        cells,
+        outputs,
+        binary,
+        _timeout(parameters),
+        orjson.dumps(others, option=orjson.OPT_SORT_KEYS) if others else b"",
+    )
 
 
 def _parameters(owner: dict[str, Any]) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class Served:
         """
         if call.timeout is not None:
             exchange.deadline = min(exchange.deadline, exchange.started + call.timeout)
+        exchange.parameters = call.parameters
         exchange.seconds["ingress"] = time.monotonic() - exchange.started
         return await self.engine.infer(call, exchange)
 

@@ -1,0 +1,74 @@
+"""Who is let into a full cache, and when a cache is worth asking at all."""
+
+import struct
+
+_ROWS = 4
+_MOST = 15
+_PLACES = struct.Struct("<4I")
+_HALVED = bytes(value >> 1 for value in range(256))
+
+
+class Frequencies:
+    """Roughly how often each key was asked for lately, in a fixed amount of memory.
+
+    A count-min sketch with conservative update, whose counts are halved from time to time: the admission
+    filter of TinyLFU (Einziger, Friedman, Manes, ACM Transactions on Storage 13(4), 2017). A newcomer that
+    was asked for no more often than the entry it would push out stays out, so that a stream of questions
+    that nobody repeats neither empties a full cache nor costs evictions.
+    """
+
+    def __init__(self, places: int = 2**15) -> None:
+        self._mask = places - 1
+        self._rows = [bytearray(places) for _ in range(_ROWS)]
+        self._seen = 0
+
+    def see(self, key: bytes, entries: int) -> None:
+        """Count a question; `entries` is how many answers are kept at the moment."""
+        mask = self._mask
+        places = [place & mask for place in _PLACES.unpack(key)]
+        counts = [row[place] for row, place in zip(self._rows, places, strict=True)]
+        least = min(counts)
+        if least < _MOST:
+            for row, place, count in zip(self._rows, places, counts, strict=True):
+                if count == least:
+                    row[place] = least + 1
+        self._seen += 1
+        if self._seen >= max(1000, 10 * entries):
+            self._rows = [bytearray(row.translate(_HALVED)) for row in self._rows]
+            self._seen //= 2
+
+    def estimate(self, key: bytes) -> int:
+        """How often the key was seen, never too low, up to 15 and halved over time."""
+        places: tuple[int, ...] = _PLACES.unpack(key)
+        return min([row[place & self._mask] for row, place in zip(self._rows, places, strict=True)])
+
+
+class Worth:
+    """Decides which questions a cache is asked: all, or a sample while hardly any of them repeats.
+
+    The sample is chosen by the key, so that a question which repeats is in it each time or never: its hit
+    rate is that of all questions, and when it rises, the cache is asked about everything again.
+
+    Args:
+        least: the share of hits from which the cache is worth its cost; 0 asks it always.
+        window: questions between two decisions.
+    """
+
+    def __init__(self, least: float, window: int = 1024) -> None:
+        self.sampling = False
+        self._least = least
+        self._window = window
+        self._asked = 0
+        self._hits = 0
+
+    def takes(self, key: bytes) -> bool:
+        """Whether this question goes to the cache."""
+        return not self.sampling or key[-1] < 16  # one key in 16
+
+    def learn(self, *, hit: bool) -> None:
+        """What came of a question that went to the cache."""
+        self._asked += 1
+        self._hits += hit
+        if self._asked >= (self._window // 8 if self.sampling else self._window):
+            self.sampling = self._hits < self._least * self._asked
+            self._asked = self._hits = 0
