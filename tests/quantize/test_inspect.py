@@ -42,21 +42,70 @@ def test_a_product_of_two_activations_is_no_layer(save_model) -> None:
     assert look(path).layers == ()
 
 
-def test_half_and_double_precision_stay_as_they_are_and_say_so(save_model) -> None:
-    half = helper.make_node("MatMul", ["h", "w"], ["p"], "half")
+def between_casts(save_model, dtype: type, kind: int) -> Path:
     nodes = [
-        helper.make_node("Cast", ["x"], ["h"], to=onnx.TensorProto.FLOAT16),
-        half,
+        helper.make_node("Cast", ["x"], ["h"], to=kind),
+        helper.make_node("MatMul", ["h", "w"], ["p"], "cast"),
         helper.make_node("Cast", ["p"], ["y"], to=onnx.TensorProto.FLOAT),
     ]
-    path = two_layers(save_model, nodes, {"w": SQUARE.astype(np.float16)})
+    return two_layers(save_model, nodes, {"w": SQUARE.astype(dtype)})
 
-    found = look(path)
+
+def test_double_precision_stays_as_it_is_and_says_so(save_model) -> None:
+    found = look(between_casts(save_model, np.float64, onnx.TensorProto.DOUBLE))
 
     assert found.layers == ()
-    assert "float16" in found.left_out["half"]
-    with pytest.raises(UndecidedError, match="float16"):
-        refuse_unsuitable(found, "half.onnx")
+    assert "double" in found.left_out["cast"]
+    with pytest.raises(UndecidedError, match="double"):
+        refuse_unsuitable(found, "double.onnx")
+
+
+def test_half_precision_counts_as_a_layer_but_is_not_halved_again(save_model) -> None:
+    found = look(between_casts(save_model, np.float16, onnx.TensorProto.FLOAT16))
+
+    assert [layer.node for layer in found.layers] == ["cast"]
+    refuse_unsuitable(found, "half.onnx")
+    with pytest.raises(UndecidedError, match="no layer that float16 helps"):
+        refuse_unsuitable(found, "half.onnx", ["fp16"])
+
+
+def test_convolutions_alone_are_refused_by_what_takes_none(save_model) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "conv")
+    weight = np.ones((4, 4, 1), np.float32)
+    found = look(save_model([node], {"x": ["n", 4, 4]}, {"y": ["n", 4, 4]}, {"w": weight}))
+
+    refuse_unsuitable(found, "conv.onnx", ["dynamic", "static"])
+    with pytest.raises(UndecidedError, match=r"no layer that INT8 or INT4 helps .*Convolutions") as caught:
+        refuse_unsuitable(found, "conv.onnx", ["dynamic", "int4"])
+    assert "--method static" in caught.value.hint
+
+
+def test_a_recurrent_layer_stays_float_with_its_reason(save_model) -> None:
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.normal(size=(1, 16, 4)).astype(np.float32),
+        "r": rng.normal(size=(1, 16, 4)).astype(np.float32),
+    }
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], "memory", hidden_size=4)
+    found = look(save_model([node], {"x": ["t", "n", 4]}, {"y": ["t", 1, "n", 4]}, weights))
+
+    assert "no static integer kernel" in found.left_out["memory"]
+    with pytest.raises(UndecidedError, match="Recurrent") as caught:
+        refuse_unsuitable(found, "lstm.onnx")
+    assert "--method fp16" in caught.value.hint
+    refuse_unsuitable(found, "lstm.onnx", ["fp16"])
+
+
+def test_operators_outside_the_standard_are_counted(save_model) -> None:
+    nodes = [
+        helper.make_node("Gelu", ["x"], ["h"], "gelu", domain="com.microsoft"),
+        helper.make_node("MatMul", ["h", "w"], ["y"], "dense"),
+    ]
+
+    found = look(two_layers(save_model, nodes, {"w": SQUARE}))
+
+    assert found.foreign == {"Gelu": 1}
+    assert found.numbers == 16
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
+import shutil
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
-from mlx_platform.core.errors import UndecidedError
+from mlx_platform.core.errors import UnavailableError, UndecidedError
 from mlx_platform.quantize.prepare import prepare
 from mlx_platform.quantize.runtime import start
-from mlx_platform.quantize.storage import SIZE_CAP
 
 X = np.random.default_rng(3).normal(size=(5, 16)).astype(np.float32)
 
@@ -97,18 +97,109 @@ def test_weights_in_a_file_beside_the_model_are_read(dense: Path, tmp_path: Path
     np.testing.assert_array_equal(outputs(prepared.path, {"x": X})[0], outputs(dense, {"x": X})[0])
 
 
-def test_a_model_beyond_the_limit_of_the_format_is_refused(dense: Path, tmp_path: Path) -> None:
-    model = onnx.load(dense)
-    tensor = model.graph.initializer[0]
-    tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="weights.bin")
-    tensor.external_data.add(key="length", value=str(SIZE_CAP))
-    path = tmp_path / "large.onnx"
-    path.write_bytes(model.SerializeToString())
+def test_a_model_beyond_the_limit_of_the_format_keeps_its_weights_beside_it(
+    perceptron: Path, digits, tmp_path: Path
+) -> None:
+    probe, folder = digits.feeds()[:1], tmp_path / "work"
+    folder.mkdir()
 
-    with pytest.raises(UndecidedError, match=r"large.onnx is 2.1 GB"):
-        prepare(path, tmp_path, [])
+    prepared = prepare(perceptron, folder, probe, cap=10_000)
+
+    assert {path.name for path in folder.iterdir()} == {"prepared.onnx", "prepared.onnx.data"}
+    assert prepared.path.stat().st_size < 10_000
+    np.testing.assert_allclose(
+        outputs(prepared.path, probe[0])[1], outputs(perceptron, probe[0])[1], rtol=1e-4, atol=1e-6
+    )
+
+
+def test_too_small_a_disk_is_said_before_anything_is_written(
+    dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage._replace(free=1000))
+    folder = tmp_path / "work"
+    folder.mkdir()
+
+    with pytest.raises(UnavailableError, match="0 MB are free"):
+        prepare(dense, folder, [])
+    assert list(folder.iterdir()) == []
+
+
+def half_of(path: Path, out: Path) -> Path:
+    """The model with float16 inputs, weights and outputs."""
+    model = onnx.load(path)
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(
+            numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name)
+        )
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    onnx.save(model, out)
+    return out
+
+
+def test_a_float16_model_is_brought_to_float32_and_keeps_its_signature(dense: Path, tmp_path: Path) -> None:
+    half = half_of(dense, tmp_path / "half.onnx")
+    feeds = {"x": X.astype(np.float16)}
+    folder = tmp_path / "work"
+    folder.mkdir()
+
+    prepared = prepare(half, folder, [feeds])
+
+    (old,), (new,) = outputs(half, feeds), outputs(prepared.path, feeds)
+    assert new.dtype == old.dtype == np.float16
+    np.testing.assert_allclose(new, old, rtol=0.01, atol=0.01)
+    stored = [tensor.data_type for tensor in onnx.load(prepared.path).graph.initializer]
+    assert stored == [onnx.TensorProto.FLOAT]
+    assert any("float16" in note for note in prepared.notes)
+
+
+def test_the_branches_of_a_float16_model_are_brought_to_float32_too(save_model, tmp_path: Path) -> None:
+    half, weight = onnx.TensorProto.FLOAT16, np.eye(16, dtype=np.float16)
+
+    def branch(name: str, scale: float) -> onnx.GraphProto:
+        factor = numpy_helper.from_array(np.float16(scale), f"{name}_factor")
+        nodes = [
+            helper.make_node("Constant", [], [f"{name}_c"], value=factor),
+            helper.make_node("Mul", ["h", f"{name}_c"], [name]),
+        ]
+        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, half, ["n", 16])])
+
+    nodes = [
+        helper.make_node("Cast", ["x"], ["c"], to=half),
+        helper.make_node("MatMul", ["c", "w"], ["h"], "dense"),
+        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+        helper.make_node("Cast", ["m"], ["b"], to=onnx.TensorProto.BOOL),
+        helper.make_node("If", ["b"], ["z"], then_branch=branch("p", 2.0), else_branch=branch("q", 3.0)),
+        helper.make_node("Cast", ["z"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    path = save_model(nodes, {"x": ["n", 16]}, {"y": ["n", 16]}, {"w": weight})
+
+    prepared = prepare(path, tmp_path, [{"x": X}])
+
+    np.testing.assert_allclose(outputs(prepared.path, {"x": X})[0], 2 * X, rtol=0.01, atol=0.01)
+
+
+def test_a_models_own_functions_are_written_out(save_model, tmp_path: Path) -> None:
+    weights = {"w": np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)}
+    path = save_model(
+        [helper.make_node("Dense", ["x", "w"], ["y"], domain="mine")],
+        {"x": ["n", 16]},
+        {"y": ["n", 8]},
+        weights,
+    )
+    model = onnx.load(path)
+    body = [helper.make_node("MatMul", ["a", "b"], ["c"])]
+    model.functions.append(
+        helper.make_function("mine", "Dense", ["a", "b"], ["c"], body, [helper.make_opsetid("", 17)])
+    )
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+    onnx.save(model, path)
+
+    prepared = prepare(path, tmp_path, [])
+
+    assert [layer.operator for layer in prepared.inspection.layers] == ["MatMul"]
+    np.testing.assert_allclose(outputs(prepared.path, {"x": X})[0], outputs(path, {"x": X})[0], rtol=1e-5)
 
 
 def test_the_source_folder_may_be_read_only(dense: Path, tmp_path: Path) -> None:

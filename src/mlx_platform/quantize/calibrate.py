@@ -12,7 +12,8 @@ import numpy.typing as npt
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.core.text import did_you_mean, printable
-from mlx_platform.quantize.runtime import refused, save_showing, start
+from mlx_platform.quantize.runtime import refused, start
+from mlx_platform.quantize.storage import load, save_showing
 
 BINS = 2048
 _ELEMENTS = {"float32": "float", "float64": "double", "object": "string"}  # as ONNX Runtime names them
@@ -135,10 +136,8 @@ def calibrate(
             model's input; names the tensor and the row.
         UndecidedError: there is no row.
     """
-    import onnx
-
     watched = folder / "watched.onnx"
-    save_showing(onnx.load(prepared), tensors, watched)
+    save_showing(load(prepared), tensors, watched)
     session = start(watched, level="basic", threads=threads)
     inputs = {value.name: value for value in session.get_inputs()}
     computed = [name for name in tensors if name not in inputs]

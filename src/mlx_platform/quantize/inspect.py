@@ -9,11 +9,22 @@ from typing import Any
 
 from mlx_platform.core.errors import UndecidedError
 from mlx_platform.core.text import plural, printable
-from mlx_platform.quantize.runtime import refused
-from mlx_platform.quantize.tidy import all_nodes, bodies
+from mlx_platform.quantize.storage import load
+from mlx_platform.quantize.tidy import all_graphs, all_nodes, bodies
 
 WEIGHT_INPUT = {"MatMul": 1, "Gemm": 1, "Conv": 1, "Gather": 0}
 """Operators worth quantizing, with the input that holds their weight."""
+PRODUCTS = frozenset({"MatMul", "Gemm", "Gather"})
+TAKES: Mapping[str, frozenset[str]] = {
+    "static": frozenset(WEIGHT_INPUT),
+    "dynamic": PRODUCTS,
+    "fp16": frozenset(),
+    "int4": PRODUCTS,
+}
+"""The operators that each method takes; float16 takes matrices, whoever reads them."""
+STANDARD = ("", "ai.onnx")  # names of the domain of ONNX's own operators
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+_NO_RECURRENT_KERNEL = "Recurrent layers have no static integer kernel."
 _CONVERSIONS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 _KERNEL_PREFIXES = (
     "QLinear",
@@ -25,6 +36,9 @@ _KERNEL_PREFIXES = (
     "MatMulNBits",
     "GatherBlockQuantized",
 )
+_TYPE_OF = {"static": "INT8", "dynamic": "INT8", "fp16": "float16", "int4": "INT4"}
+_FLOAT = 1  # TensorProto.FLOAT
+_FLOATS = frozenset({_FLOAT, 10, 11, 16})  # and FLOAT16, DOUBLE, BFLOAT16
 _INPUTS_ARE_NOT_CONSTANT = 4  # before this IR version every initializer had to be listed as an input as well
 _NO_INTEGER_FORM = {
     "TreeEnsemble": (
@@ -39,9 +53,7 @@ _NO_INTEGER_FORM = {
         "Support vectors have no integer form.",
         "Fewer support vectors (a larger C, a linear kernel) make it faster.",
     ),
-    "LSTM": ("Recurrent layers have no static integer kernel.", ""),
-    "GRU": ("Recurrent layers have no static integer kernel.", ""),
-    "RNN": ("Recurrent layers have no static integer kernel.", ""),
+    **dict.fromkeys(sorted(_RECURRENT), (_NO_RECURRENT_KERNEL, "--method fp16 halves their weights.")),
 }
 
 
@@ -58,11 +70,17 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Facts about a graph. `left_out` says for each weighted node that stays float why it does."""
+    """Facts about a graph.
+
+    `layers` and `left_out` are about the main graph: the nodes that INT8 can take, and for each other one
+    with weights why it stays float. `numbers` counts all float weights, `matrices` those of two dimensions or
+    more in float32, wherever they are. `foreign` counts operators outside the ONNX standard.
+    """
 
     opset: int
     domains: Mapping[str, int]
     operators: Mapping[str, int]
+    foreign: Mapping[str, int]
     datatypes: Mapping[str, int]
     layers: tuple[Layer, ...]
     left_out: Mapping[str, str]
@@ -70,6 +88,14 @@ class Inspection:
     in_subgraphs: int
     unnamed: int
     integer_nodes: int
+    numbers: int
+    matrices: int
+
+    def taken(self, method: str) -> int:
+        """How many layers (for float16: weights) a method can take."""
+        if method == "fp16":
+            return self.matrices
+        return sum(layer.operator in TAKES[method] for layer in self.layers)
 
 
 def inspect(model: Any) -> Inspection:
@@ -78,10 +104,12 @@ def inspect(model: Any) -> Inspection:
     inner = list(_subgraph_nodes(graph))
     layers, left_out = _layers(model)
     domains = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
+    weights = list(_weights(graph))
     return Inspection(
         opset=domains.get("ai.onnx", 0),
         domains=domains,
         operators=dict(Counter(node.op_type for node in (*graph.node, *inner)).most_common()),
+        foreign=dict(Counter(node.op_type for node in (*graph.node, *inner) if node.domain not in STANDARD)),
         datatypes=dict(Counter(_type_name(tensor.data_type) for tensor in graph.initializer).most_common()),
         layers=layers,
         left_out=left_out,
@@ -89,6 +117,8 @@ def inspect(model: Any) -> Inspection:
         in_subgraphs=sum(node.op_type in WEIGHT_INPUT for node in inner),
         unnamed=sum(not node.name for node in graph.node),
         integer_nodes=sum(is_integer(node.op_type) for node in (*graph.node, *inner)),
+        numbers=sum(math.prod(tensor.dims) for tensor in weights),
+        matrices=sum(tensor.data_type == _FLOAT and len(tensor.dims) > 1 for tensor in weights),
     )
 
 
@@ -98,11 +128,7 @@ def inspect_file(path: Path) -> Inspection:
     Raises:
         UndecidedError: it is no ONNX model.
     """
-    import onnx
-
-    with refused("read"):
-        model = onnx.load(path, load_external_data=False)
-    return inspect(model)
+    return inspect(load(path, weights=False))
 
 
 def is_integer(operator: str) -> bool:
@@ -115,11 +141,16 @@ def is_kernel(operator: str) -> bool:
     return operator.startswith(_KERNEL_PREFIXES) and operator not in _CONVERSIONS
 
 
-def refuse_unsuitable(inspection: Inspection, source: str) -> None:
+def refuse_unsuitable(inspection: Inspection, source: str, methods: Sequence[str] = ("static",)) -> None:
     """Stop where quantizing would change nothing, or would damage the model.
 
+    Args:
+        inspection: of the model.
+        source: what to call it.
+        methods: those that are to be tried; one that applies is enough.
+
     Raises:
-        UndecidedError: the model is quantized already, or no layer gains from INT8.
+        UndecidedError: the model is quantized already, or has nothing that these methods take.
     """
     if inspection.integer_nodes:
         raise UndecidedError(
@@ -127,20 +158,26 @@ def refuse_unsuitable(inspection: Inspection, source: str) -> None:
             f" {plural(inspection.integer_nodes, 'integer operator')}.",
             hint="Quantize the float32 model that it was made from.",
         )
-    if inspection.layers:
+    if any(inspection.taken(method) for method in methods):
         return
     reason, hint = _why_nothing(inspection)
+    small = " or ".join(dict.fromkeys(_TYPE_OF[method] for method in methods))
     present = ", ".join(
         f"{count} {printable(name)}" for name, count in list(inspection.operators.items())[:6]
     )
     raise UndecidedError(
-        f"{printable(source)} has no layer that INT8 helps ({present or 'no operator at all'}). {reason}"
+        f"{printable(source)} has no layer that {small} helps ({present or 'no operator at all'}). {reason}"
         " Nothing was written.",
         hint=hint,
     )
 
 
 def _why_nothing(inspection: Inspection) -> tuple[str, str]:
+    if inspection.layers:
+        return (
+            "Convolutions have no fast kernel that quantizes as it goes, and none for 4 bits.",
+            "--method static takes them.",
+        )
     for prefix, sentences in _NO_INTEGER_FORM.items():
         if any(name.startswith(prefix) for name in inspection.operators):
             return sentences
@@ -148,8 +185,8 @@ def _why_nothing(inspection: Inspection) -> tuple[str, str]:
         return next(iter(inspection.left_out.values())), ""
     if inspection.in_subgraphs:
         return (
-            "Its weighted layers are inside If, Loop or Scan bodies, out of reach of static quantization.",
-            "Export the branch that is used, without the condition.",
+            "Its weighted layers are inside If, Loop or Scan bodies, out of reach of integer layers.",
+            "Export the branch that is used, without the condition; --method fp16 halves weights anywhere.",
         )
     return "Only MatMul, Gemm, Conv and Gather with a constant float32 weight are quantized.", ""
 
@@ -162,7 +199,9 @@ def _layers(model: Any) -> tuple[tuple[Layer, ...], dict[str, str]]:
             constants.pop(value.name, None)
     candidates, left_out = [], {}
     for index, node in enumerate(graph.node):
-        if node.op_type not in WEIGHT_INPUT or node.domain not in ("", "ai.onnx"):
+        if node.op_type in _RECURRENT:
+            left_out[node.name or f"{node.op_type} {index}"] = _NO_RECURRENT_KERNEL
+        if node.op_type not in WEIGHT_INPUT or node.domain not in STANDARD:
             continue
         reason = _why_not(node, constants)
         if reason is None:
@@ -194,10 +233,10 @@ def _why_not(node: Any, constants: Mapping[str, Any]) -> str | None:
     weight = constants.get(node.input[WEIGHT_INPUT[node.op_type]])
     if weight is None:
         return ""  # two activations, such as attention scores, or the picking of a computed value
-    if _type_name(weight.data_type) in {"FLOAT16", "BFLOAT16", "DOUBLE"} and len(weight.dims) > 1:
+    if _type_name(weight.data_type) in {"BFLOAT16", "DOUBLE"} and len(weight.dims) > 1:
         kind = _type_name(weight.data_type).lower()
-        return f"The weights are {kind}; only float32 is quantized."
-    if _type_name(weight.data_type) != "FLOAT":
+        return f"The weights are {kind}; only float32 and float16 are quantized."
+    if _type_name(weight.data_type) not in {"FLOAT", "FLOAT16"}:
         return ""
     ranks = (3, 4, 5) if node.op_type == "Conv" else (2,)
     if len(weight.dims) not in ranks:
@@ -232,6 +271,14 @@ def _channel_axis(node: Any) -> int | None:
 
 def _attribute(node: Any, name: str, default: int) -> int:
     return next((int(attribute.i) for attribute in node.attribute if attribute.name == name), default)
+
+
+def _weights(graph: Any) -> Iterator[Any]:
+    """The float weights of a graph and of all inside it, as initializers or Constant nodes."""
+    for part in all_graphs(graph):
+        for tensor in (*part.initializer, *_constant_nodes(part).values()):
+            if tensor.data_type in _FLOATS:
+                yield tensor
 
 
 def _constant_nodes(graph: Any) -> dict[str, Any]:

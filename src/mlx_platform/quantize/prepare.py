@@ -1,6 +1,6 @@
 """A private copy of a model, brought into the form that calibration and the quantizer need."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,22 +8,25 @@ from typing import Any
 import numpy as np
 
 from mlx_platform.core.errors import UndecidedError
-from mlx_platform.core.tensors import Array, Tensors
-from mlx_platform.quantize.inspect import Inspection, inspect, refuse_unsuitable
+from mlx_platform.core.tensors import Tensors
+from mlx_platform.core.text import plural, printable
+from mlx_platform.quantize.inspect import Inspection, inspect, inspect_file, refuse_unsuitable
 from mlx_platform.quantize.runtime import refused, start
-from mlx_platform.quantize.storage import SIZE_CAP, size_with_weights
+from mlx_platform.quantize.storage import SIZE_CAP, check_space, load, remove, save, size_with_weights
 from mlx_platform.quantize.tidy import keep_signature
+from mlx_platform.quantize.widen import is_half, widen
 
 _PER_CHANNEL_OPSET = 13
 _PER_CHANNEL_IR = 8
 _SAME = {"rtol": 1e-3, "atol": 1e-5}  # an upgrade may pick another kernel, never another function
+_NEARLY = {"rtol": 2e-2, "atol": 5e-3}  # float16 rounds what it computes to three digits
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """`path` is the copy; `source` and `inspection` describe the model as it came and as it is now.
 
-    `original` is the model as it came, and `name` what messages call it.
+    `original` is the model as it came, and `name` what messages call it. `notes` say what was changed.
     """
 
     path: Path
@@ -32,63 +35,83 @@ class Prepared:
     source: Inspection
     inspection: Inspection
     upgraded_from: int | None
+    notes: tuple[str, ...]
 
 
 def prepare(
-    model_path: Path, folder: Path, probe: Sequence[Tensors], *, threads: int = 1, name: str = ""
+    model_path: Path,
+    folder: Path,
+    probe: Sequence[Tensors],
+    *,
+    threads: int = 1,
+    name: str = "",
+    methods: Sequence[str] = ("static",),
+    cap: int = SIZE_CAP,
 ) -> Prepared:
-    """Copy a model and make it ready: named nodes, opset 13 or newer, constants folded, shapes known.
+    """Copy a model and make it ready: float32, opset 13 or newer, named nodes, constants folded, shapes.
 
     Args:
         model_path: the ONNX file; it and its folder are only read.
         folder: a private folder for the copy.
-        probe: a few inputs on which an upgraded copy is compared with the original.
+        probe: a few inputs on which a copy that was changed is compared with the original.
         threads: within one operator.
         name: what to call the model in messages; the file's name by default.
+        methods: what the copy is for; see `refuse_unsuitable`.
+        cap: bytes above which weights go to a file of their own.
 
     Raises:
-        UndecidedError: INT8 does not apply to this model, or it is too large or cannot be upgraded.
+        UndecidedError: no method applies to this model, or it cannot be upgraded.
+        UnavailableError: there is no room for copies of it.
     """
-    import onnx
-
     name = name or model_path.name
-    _check_size(model_path, name)
-    with refused("read"):
-        model = onnx.load(model_path)
+    check_space(folder, size_with_weights(model_path))
+    model = load(model_path)
     before = inspect(model)
-    refuse_unsuitable(before, name)
+    refuse_unsuitable(before, name, methods)
+    notes = _notes(before)
+    widened = is_half(model)
+    if widened:
+        widen(model)
+        notes.append("Its float16 weights were brought to float32, in which the processor computes.")
     upgraded = _upgrade(model)
-    _name_nodes(upgraded or model)
-    plain = folder / "plain.onnx"
-    onnx.save(upgraded or model, plain)
-    if upgraded is not None:
-        _compare(model_path, plain, probe, threads)
-    folded = folder / "folded.onnx"
+    plain, folded, path = (folder / f"{step}.onnx" for step in ("plain", "folded", "prepared"))
+    ready = upgraded or model
+    _name_nodes(ready)
+    signature = type(model)()
+    keep_signature(signature, model)
+    save(ready, plain, cap=cap)
+    if upgraded is not None or widened:
+        _compare(model_path, plain, probe, threads, _NEARLY if widened else _SAME)
     start(plain, level="basic", threads=threads, save_to=folded)
     ready = _with_shapes(folded, folder)
     _name_nodes(ready)
     _flatten_biases(ready)
-    keep_signature(ready, model)
-    path = folder / "prepared.onnx"
-    onnx.save(ready, path)
+    keep_signature(ready, signature)
+    save(ready, path, cap=cap)
     for leftover in (plain, folded):
-        leftover.unlink()
-    after = inspect(ready)
-    refuse_unsuitable(after, name)
-    return Prepared(path, model_path, name, before, after, before.opset if upgraded is not None else None)
+        remove(leftover)
+    after = inspect_file(path)
+    refuse_unsuitable(after, name, methods)
+    opset = before.opset if upgraded is not None else None
+    return Prepared(path, model_path, name, before, after, opset, tuple(notes))
 
 
-def _check_size(model_path: Path, name: str) -> None:
-    size = size_with_weights(model_path)
-    if size > SIZE_CAP:
-        raise UndecidedError(
-            f"{name} is {size / 1e9:.1f} GB with its weights; up to 2.1 GB can be quantized here."
+def _notes(found: Inspection) -> list[str]:
+    notes = []
+    if found.in_subgraphs:
+        notes.append(
+            f"{plural(found.in_subgraphs, 'layer')} inside If, Loop or Scan bodies can stay float only."
         )
+    if found.foreign:
+        foreign = ", ".join(f"{count} {printable(name)}" for name, count in found.foreign.items())
+        notes.append(f"Operators outside the ONNX standard stay as they are: {foreign}.")
+    return notes
 
 
 def _upgrade(model: Any) -> Any | None:
     """A copy at the first opset with scales per channel, or None where the model has it already."""
     import onnx
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
     if model.ir_version < _PER_CHANNEL_IR:
         constants = {tensor.name for tensor in model.graph.initializer}
@@ -102,7 +125,7 @@ def _upgrade(model: Any) -> Any | None:
         return None
     try:
         upgraded = onnx.version_converter.convert_version(model, _PER_CHANNEL_OPSET)
-    except (RuntimeError, onnx.checker.ValidationError) as error:
+    except (RuntimeError, ValueError, EncodeError, onnx.checker.ValidationError) as error:
         raise UndecidedError(
             f"The model is of opset {opset} and cannot be brought to opset {_PER_CHANNEL_OPSET},"
             " which INT8 weights per channel need.",
@@ -133,7 +156,7 @@ def _with_shapes(path: Path, folder: Path) -> Any:
     inferred = folder / "inferred.onnx"
     with refused("infer the shapes of"):
         onnx.shape_inference.infer_shapes_path(str(path), str(inferred))
-    model = onnx.load(inferred)
+    model = load(inferred)
     inferred.unlink()
     return model
 
@@ -165,24 +188,29 @@ def _flatten_biases(model: Any) -> None:
         node.attribute.extend(kept)
 
 
-def _compare(before: Path, after: Path, probe: Sequence[Tensors], threads: int) -> None:
+def _compare(
+    before: Path, after: Path, probe: Sequence[Tensors], threads: int, tolerance: Mapping[str, float]
+) -> None:
     sessions = [start(path, threads=threads) for path in (before, after)]
     names = [output.name for output in sessions[0].get_outputs()]
     for feeds in probe:
         for name, old, new in zip(
             names, *(session.run(names, dict(feeds)) for session in sessions), strict=True
         ):
-            if not same(old, new):
+            if not same(old, new, tolerance):
                 raise UndecidedError(
-                    f"Bringing the model to opset {_PER_CHANNEL_OPSET} changed its output {name!r}.",
-                    hint="Export it again with a newer opset.",
+                    f"Bringing the model to float32 and opset {_PER_CHANNEL_OPSET} changed its output"
+                    f" {printable(name)!r}.",
+                    hint="Export it again in float32 with a newer opset.",
                 )
 
 
-def same(old: Array, new: Array) -> bool:
-    """Whether two outputs agree: floats within rounding, everything else exactly."""
+def same(old: Any, new: Any, tolerance: Mapping[str, float]) -> bool:
+    """Whether two outputs agree: floats within a tolerance, everything else exactly."""
+    if not isinstance(old, np.ndarray):
+        return True  # a sequence or map, whose parts are checked as answers
     if old.shape != new.shape or old.dtype != new.dtype:
         return False
     if old.dtype.kind == "f":
-        return bool(np.allclose(old, new, equal_nan=True, **_SAME))
+        return bool(np.allclose(old, new, equal_nan=True, **tolerance))
     return bool((old == new).all())

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -15,14 +15,17 @@ Level = Literal["basic", "all"]
 _ERRORS_ONLY = 3
 
 
-def start(path: Path, *, level: Level = "all", threads: int = 1, save_to: Path | None = None) -> Any:
+def start(
+    path: Path, *, level: Level = "all", threads: int = 1, save_to: Path | None = None, exact: bool = False
+) -> Any:
     """Make a CPU session of a model file.
 
     Args:
         path: of the ONNX file.
         level: `basic` keeps every tensor of the standard operators; `all` is what serving runs.
         threads: within one operator.
-        save_to: where to write the optimized graph.
+        save_to: where to write the optimized graph; its large weights go to `<save_to>.data`.
+        exact: multiply 8-bit numbers slowly on processors on which the fast way overflows.
 
     Raises:
         UndecidedError: ONNX Runtime cannot load the model.
@@ -33,10 +36,14 @@ def start(path: Path, *, level: Level = "all", threads: int = 1, save_to: Path |
     options.log_severity_level = _ERRORS_ONLY
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if exact:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_BASIC if level == "basic" else levels.ORT_ENABLE_ALL
     if save_to is not None:
         options.optimized_model_filepath = str(save_to)
+        for key, value in (("file_name", f"{save_to.name}.data"), ("min_size_in_bytes", "1024")):
+            options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", value)
     with refused("load"):
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
@@ -65,17 +72,6 @@ def refused(verb: str) -> Iterator[None]:
         yield
     except foreign as error:
         raise UndecidedError(f"ONNX Runtime cannot {verb} the model: {printable(str(error), 400)}") from error
-
-
-def save_showing(model: Any, names: Iterable[str], path: Path) -> None:
-    """Save a model whose runs also give back these inner float tensors."""
-    import onnx
-
-    shown = {value.name for value in (*model.graph.output, *model.graph.input)}
-    for name in dict.fromkeys(names):
-        if name not in shown:
-            model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
-    onnx.save(model, path)
 
 
 class _Notes(logging.Filter):

@@ -1,6 +1,7 @@
 """Models on disk: one file while they are small, else with their weights in another file beside it."""
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,22 @@ SIZE_CAP = (1 << 31) - (1 << 20)
 _COPIES = 4  # the copy, its forms on the way, and the result
 
 
-def load(path: Path) -> Any:
-    """Read an `onnx.ModelProto` with its weights, wherever they are.
+def load(path: Path, *, weights: bool = True) -> Any:
+    """Read an `onnx.ModelProto`, with functions of its own written out where they are called.
+
+    Args:
+        path: of the ONNX file.
+        weights: whether to read those that are in other files as well.
 
     Raises:
         UndecidedError: the file is no ONNX model.
     """
     import onnx
+    from onnx import inliner
 
     with refused("read"):
-        return onnx.load(path)
+        model = onnx.load(path, load_external_data=weights)
+        return inliner.inline_local_functions(model) if model.functions else model
 
 
 def save(model: Any, path: Path, *, cap: int = SIZE_CAP) -> None:
@@ -37,6 +44,23 @@ def save(model: Any, path: Path, *, cap: int = SIZE_CAP) -> None:
     onnx.save_model(
         model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=1024
     )
+
+
+def save_showing(model: Any, names: Iterable[str], path: Path, *, cap: int = SIZE_CAP) -> None:
+    """Save a model whose runs also give back these inner float tensors; see `save`."""
+    import onnx
+
+    shown = {value.name for value in (*model.graph.output, *model.graph.input)}
+    for name in dict.fromkeys(names):
+        if name not in shown:
+            model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    save(model, path, cap=cap)
+
+
+def remove(path: Path) -> None:
+    """Delete a model file and its weights beside it, if they are there."""
+    for file in (path, path.with_name(f"{path.name}.data")):
+        file.unlink(missing_ok=True)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
@@ -79,10 +103,8 @@ def check_space(folder: Path, size: int) -> None:
 def _external(path: Path) -> list[tuple[str, int]]:
     import onnx
 
-    with refused("read"):
-        skeleton = onnx.load(path, load_external_data=False)
     found = []
-    for tensor in skeleton.graph.initializer:
+    for tensor in load(path, weights=False).graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             entries = {entry.key: entry.value for entry in tensor.external_data}
             found.append((entries["location"], int(entries.get("length", 0))))

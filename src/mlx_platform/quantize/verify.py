@@ -1,6 +1,5 @@
 """A quantized model is believed only after it was loaded as serving loads it, and has run."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,24 @@ from mlx_platform.core.text import printable
 from mlx_platform.quantize.agreement import relative_error
 from mlx_platform.quantize.inspect import inspect, inspect_file, is_kernel
 from mlx_platform.quantize.plan import Plan
-from mlx_platform.quantize.runtime import refused, save_showing, start
-from mlx_platform.quantize.storage import size_with_weights
+from mlx_platform.quantize.runtime import refused, start
+from mlx_platform.quantize.storage import load, remove, save_showing, size_with_weights
 from mlx_platform.quantize.tidy import all_graphs, all_nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Counts of the quantized graph, and `kernels`: the integer operators that this processor really runs."""
+    """What loading and running a quantized model showed.
+
+    Attributes:
+        quantized_layers: nodes that read a weight of fewer bits.
+        kernels: the integer operators that this processor really runs.
+        operators_before: of the original as it is in its file; `operators_after` of the quantized model.
+        optimized_before: of the original as it runs, once ONNX Runtime has fused what it can;
+            `optimized_after` of the quantized model.
+        size_before: bytes with all weights.
+        overflow: the relative error that 8-bit sums beyond 16 bits cause on this processor, on the probe.
+    """
 
     quantized_layers: int
     quantize_nodes: int
@@ -29,8 +38,11 @@ class Verified:
     kernels: Mapping[str, int]
     operators_before: Mapping[str, int]
     operators_after: Mapping[str, int]
+    optimized_before: Mapping[str, int]
+    optimized_after: Mapping[str, int]
     size_before: int
     size_after: int
+    overflow: float
 
 
 def verify(
@@ -49,33 +61,54 @@ def verify(
         UndecidedError: it does not load or run, its inputs or outputs differ, an output is not finite where
             the original's is, or nothing in it is quantized.
     """
-    import onnx
-
-    optimized = folder / "optimized.onnx"
-    sessions = start(original, threads=threads), start(quantized, threads=threads, save_to=optimized)
-    _same_signature(*sessions)
-    names = [output.name for output in sessions[0].get_outputs()]
+    session, optimized_before = _started(original, folder, threads)
+    quantized_session, optimized_after = _started(quantized, folder, threads)
+    _same_signature(session, quantized_session)
+    names = [output.name for output in session.get_outputs()]
+    exact = start(quantized, threads=threads, exact=True)
+    overflow = 0.0
     for feeds in probe:
         with refused("run"):
-            old, new = (session.run(names, dict(feeds)) for session in sessions)
+            old, new, right = (run.run(names, dict(feeds)) for run in (session, quantized_session, exact))
         for name, before, after in zip(names, old, new, strict=True):
             _same_kind(name, before, after)
-    model = onnx.load(quantized)
-    operators = Counter(node.op_type for node in model.graph.node)
+        overflow = max(overflow, *map(_distance, right, new))
+    model = load(quantized, weights=False)
     layers = _narrow_layers(model.graph)
     if not layers:
         raise UndecidedError("Nothing in the model was quantized. Nothing was written.")
-    kernels = Counter(node.op_type for node in onnx.load(optimized).graph.node)
     return Verified(
         quantized_layers=layers,
-        quantize_nodes=operators["QuantizeLinear"],
-        dequantize_nodes=operators["DequantizeLinear"],
-        kernels={name: count for name, count in kernels.items() if is_kernel(name)},
+        quantize_nodes=_count(model, "QuantizeLinear"),
+        dequantize_nodes=_count(model, "DequantizeLinear"),
+        kernels={name: count for name, count in optimized_after.items() if is_kernel(name)},
         operators_before=inspect_file(original).operators,
         operators_after=inspect(model).operators,
+        optimized_before=optimized_before,
+        optimized_after=optimized_after,
         size_before=size_with_weights(original),
         size_after=size_with_weights(quantized),
+        overflow=overflow,
     )
+
+
+def _started(path: Path, folder: Path, threads: int) -> tuple[Any, Mapping[str, int]]:
+    """A session as serving starts it, and the operators that are left once ONNX Runtime has fused them."""
+    optimized = folder / "optimized.onnx"
+    session = start(path, threads=threads, save_to=optimized)
+    operators = inspect_file(optimized).operators
+    remove(optimized)
+    return session, operators
+
+
+def _count(model: Any, operator: str) -> int:
+    return sum(node.op_type == operator for node in model.graph.node)
+
+
+def _distance(right: Any, found: Any) -> float:
+    """The relative error of an output of floats; nothing for others."""
+    is_float = isinstance(right, np.ndarray) and right.dtype.kind == "f" and np.isfinite(right).all()
+    return relative_error(right, found) if is_float and right.any() else 0.0
 
 
 def _same_signature(before: Any, after: Any) -> None:
@@ -140,9 +173,7 @@ def layer_errors(
     prepared: Path, quantized: Path, chosen: Plan, probe: Sequence[Tensors], folder: Path, *, threads: int = 1
 ) -> tuple[LayerError, ...]:
     """How much error has gathered at each quantized layer, the worst first."""
-    import onnx
-
-    before, after = onnx.load(prepared), onnx.load(quantized)
+    before, after = load(prepared), load(quantized)
     pairs = _pairs(before, after, {layer.node for layer in chosen.layers})
     old = _run_showing(before, [pair[1] for pair in pairs], probe, folder / "layers-before.onnx", threads)
     new = _run_showing(after, [pair[2] for pair in pairs], probe, folder / "layers-after.onnx", threads)
@@ -186,6 +217,7 @@ def _run_showing(
     save_showing(model, names, path)
     session = start(path, threads=threads)
     runs = [session.run(list(names), dict(feeds)) for feeds in probe]
+    remove(path)
     return {
         name: np.concatenate([run[index].reshape(-1) for run in runs]) for index, name in enumerate(names)
     }
