@@ -46,6 +46,7 @@ class Response:
     content_type: bytes = JSON
     headers: list[Header] = field(default_factory=list)
     error: str = ""
+    identity: bytes = b""  # header lines of who answered, where that is not the version that is served
 
 
 def header_lines(headers: Iterable[Header]) -> bytes:

@@ -26,6 +26,14 @@ class Refusal(MlxError):  # noqa: N818 - a refusal is an answer, not a failure
         self.retry_after = retry_after
 
 
+class FailedRefusal(Refusal):
+    """The model failed on every device: somebody else may have the answer."""
+
+
+def failed() -> Refusal:
+    return FailedRefusal(503, "The model failed on this server: ask again later.", retry_after=1)
+
+
 def malformed(message: str) -> Refusal:
     return Refusal(400, message)
 

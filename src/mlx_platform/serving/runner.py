@@ -19,12 +19,29 @@ class Runner(Protocol):
             MemoryError: there was not enough memory.
         """
 
+    @property
+    def degraded(self) -> str:
+        """What computes in the place of what was asked for, "" for that itself."""
+
+    @property
+    def down(self) -> bool:
+        """Whether nothing computes at the moment."""
+
+    def stop(self, thread: int) -> None:
+        """End the run that a thread is in, if it can be ended; called on another thread."""
+
 
 class ModelRunner:
     """The model itself."""
+
+    degraded = ""
+    down = False
 
     def __init__(self, model: Model) -> None:
         self._model = model
 
     def run(self, feeds: Tensors, outputs: tuple[str, ...], timeout: float) -> Mapping[str, Array]:
         return self._model.run(feeds, outputs, timeout=timeout)
+
+    def stop(self, thread: int) -> None:
+        self._model.session.stop(thread)

@@ -130,6 +130,10 @@ class DeviceChain:
             if time.monotonic() >= end:
                 raise DeadlineError("The deadline passed while the device was being replaced.")
 
+    def stop(self, thread: int) -> None:
+        """End the run that a thread is in; see `Session.stop`."""
+        self._model.session.stop(thread)
+
     def samples(self) -> Iterator[Sample]:
         """What the exposition shows of devices."""
         yield Sample(
