@@ -28,19 +28,13 @@ class BinaryReader:
         """The next tensor, of `size` bytes.
 
         Raises:
-            Refusal: 400; the size is no count, reaches beyond the body, or is not what the shape needs.
-                503; there is no memory for it.
+            Refusal: 400; the size is no count or reaches beyond the body; or as `read_binary`.
         """
         if type(size) is not int or not 0 <= size <= len(self._content) - self._offset:
             raise malformed(f"The binary_data_size of input {spec.name!r} does not fit the body.")
         chunk = self._content[self._offset : self._offset + size]
         self._offset += size
-        try:
-            return _read(chunk, shape, spec)
-        except (ValueError, OverflowError) as error:
-            raise malformed(f"Input {spec.name!r} does not take this shape.") from error
-        except MemoryError as error:
-            raise out_of_memory() from error
+        return read_binary(chunk, shape, spec)
 
     def finish(self) -> None:
         """Check that nothing is left over.
@@ -52,12 +46,27 @@ class BinaryReader:
             raise malformed("The body is longer than the sizes of its binary tensors.")
 
 
-def _read(chunk: memoryview, shape: tuple[int, ...], spec: TensorSpec) -> Array:
+def read_binary(chunk: memoryview | bytes, shape: tuple[int, ...], spec: TensorSpec) -> Array:
+    """The tensor whose bytes these are.
+
+    Raises:
+        Refusal: 400; the bytes are not what the shape needs, or hold what the input does not take.
+            503; there is no memory for it.
+    """
+    try:
+        return _read(chunk, shape, spec)
+    except (ValueError, OverflowError) as error:
+        raise malformed(f"Input {spec.name!r} does not take this shape.") from error
+    except MemoryError as error:
+        raise out_of_memory() from error
+
+
+def _read(chunk: memoryview | bytes, shape: tuple[int, ...], spec: TensorSpec) -> Array:
     if spec.datatype == "BYTES":
         return _read_elements(chunk, shape, spec)
     dtype = spec.numpy_type
     if math.prod(shape) * dtype.itemsize != len(chunk):
-        raise malformed(f"The binary_data_size of input {spec.name!r} is not what its shape needs.")
+        raise malformed(f"The binary data of input {spec.name!r} are not as long as its shape needs.")
     # A copy: the view would be read-only, and as unaligned as the JSON header is long.
     array = np.frombuffer(chunk, dtype=dtype.newbyteorder("<")).astype(dtype).reshape(shape)
     if dtype.kind == "b" and len(chunk) and np.frombuffer(chunk, dtype=np.uint8).max() > 1:
@@ -67,7 +76,7 @@ def _read(chunk: memoryview, shape: tuple[int, ...], spec: TensorSpec) -> Array:
     return array
 
 
-def _read_elements(chunk: memoryview, shape: tuple[int, ...], spec: TensorSpec) -> Array:
+def _read_elements(chunk: memoryview | bytes, shape: tuple[int, ...], spec: TensorSpec) -> Array:
     cells: list[str] = []
     offset, end = 0, len(chunk)
     while offset < end:

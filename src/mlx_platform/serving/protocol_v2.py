@@ -14,7 +14,7 @@ import orjson
 from mlx_platform.core.tensors import Array, TensorSpec
 from mlx_platform.serving.binary_tensors import BinaryReader, write_binary
 from mlx_platform.serving.json_body import parse_object
-from mlx_platform.serving.json_tensors import write_data
+from mlx_platform.serving.json_tensors import InputReader, write_data
 from mlx_platform.serving.refusal import malformed
 from mlx_platform.serving.signature import Signature
 
@@ -64,16 +64,33 @@ def parse_infer(body: bytes, header_length: bytes | None, signature: Signature) 
     if request_id is not None and type(request_id) is not str:
         raise malformed("The id must be a string.")
     parameters = _parameters(document)
-    feeds, cells = _read_inputs(document.get("inputs"), signature, reader)
+    found = _read_inputs(document.get("inputs"), signature, reader)
+    feeds = found.complete()
     if reader is not None:
         reader.finish()
-    outputs, binary = _read_outputs(document, signature, parameters)
+    return make_request(request_id, feeds, found.cells, document.get("outputs"), parameters, signature)
+
+
+def make_request(
+    request_id: str | None,
+    feeds: dict[str, Array],
+    cells: dict[str, list[Any]],
+    outputs: Any,
+    parameters: dict[str, Any],
+    signature: Signature,
+) -> InferRequest:
+    """A request of inputs that were read before, and of plain values for outputs and parameters.
+
+    Raises:
+        Refusal: 400; outputs or parameters are not what they should be.
+    """
+    names, binary = _read_outputs(outputs, signature, parameters)
     others = {name: value for name, value in parameters.items() if name not in _OURS}
     return InferRequest(
         request_id,
         feeds,
         cells,
-        outputs,
+        names,
         binary,
         _timeout(parameters),
         orjson.dumps(others, option=orjson.OPT_SORT_KEYS) if others else b"",
@@ -99,38 +116,65 @@ def _timeout(parameters: dict[str, Any]) -> float | None:
     return timeout / 1e6 if timeout else None
 
 
-def _read_inputs(
-    inputs: Any, signature: Signature, reader: BinaryReader | None
-) -> tuple[dict[str, Array], dict[str, list[Any]]]:
+class FoundInputs:
+    """The inputs of a request, each checked against what the model takes; in whatever form they came.
+
+    Attributes:
+        feeds: tensors by name, to be added by whoever reads them.
+        cells: the flat values of those that came as values.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self.feeds: dict[str, Array] = {}
+        self.cells: dict[str, list[Any]] = {}
+        self._signature = signature
+
+    def admit(self, name: Any, datatype: Any, shape: Any) -> tuple[InputReader, tuple[int, ...]]:
+        """The input that a client means, and the shape of what it sends.
+
+        Raises:
+            Refusal: 400; the model takes no such input, or has it already.
+        """
+        takes = self._signature.readers.get(name) if type(name) is str else None
+        if takes is None:
+            raise malformed(
+                f"The model takes the inputs {_names(self._signature.inputs)}, and there is another one."
+            )
+        spec = takes.spec
+        if spec.name in self.feeds:
+            raise malformed(f"Input {spec.name!r} is there twice.")
+        if datatype != spec.datatype:
+            raise malformed(f"Input {spec.name!r} takes {spec.datatype}.")
+        return takes, takes.read_shape(shape)
+
+    def complete(self) -> dict[str, Array]:
+        """All inputs, in the model's order: so requests that name them in another one can share a batch.
+
+        Raises:
+            Refusal: 400; one is missing.
+        """
+        inputs = self._signature.inputs
+        if len(self.feeds) != len(inputs):
+            missing = next(name for name in inputs if name not in self.feeds)
+            raise malformed(f"Input {missing!r} is missing.")
+        return {name: self.feeds[name] for name in inputs}
+
+
+def _read_inputs(inputs: Any, signature: Signature, reader: BinaryReader | None) -> FoundInputs:
     if type(inputs) is not list:
         raise malformed("The request must have a list of inputs.")
-    found: dict[str, Array] = {}
-    cells: dict[str, list[Any]] = {}
+    found = FoundInputs(signature)
     for tensor in inputs:
         if type(tensor) is not dict:
             raise malformed("Each input must be an object with name, shape, datatype and data.")
-        name = tensor.get("name")
-        takes = signature.readers.get(name) if type(name) is str else None
-        if takes is None:
-            raise malformed(
-                f"The model takes the inputs {_names(signature.inputs)}, and there is another one."
-            )
-        spec = takes.spec
-        if spec.name in found:
-            raise malformed(f"Input {spec.name!r} is there twice.")
-        if tensor.get("datatype") != spec.datatype:
-            raise malformed(f"Input {spec.name!r} takes {spec.datatype}.")
-        shape = takes.read_shape(tensor.get("shape"))
+        takes, shape = found.admit(tensor.get("name"), tensor.get("datatype"), tensor.get("shape"))
+        name = takes.spec.name
         parameters = _parameters(tensor)
         if "binary_data_size" in parameters:
-            found[spec.name] = _read_binary(tensor, parameters, shape, spec, reader)
+            found.feeds[name] = _read_binary(tensor, parameters, shape, takes.spec, reader)
         else:
-            found[spec.name], cells[spec.name] = takes.read_data(tensor.get("data"), shape)
-    if len(found) == len(signature.inputs):
-        # In the model's order, so that requests which name them in another order can still share a batch.
-        return {name: found[name] for name in signature.inputs}, cells
-    missing = [name for name in signature.inputs if name not in found]
-    raise malformed(f"Input {missing[0]!r} is missing.")
+            found.feeds[name], found.cells[name] = takes.read_data(tensor.get("data"), shape)
+    return found
 
 
 def _read_binary(
@@ -148,10 +192,9 @@ def _read_binary(
 
 
 def _read_outputs(
-    document: dict[str, Any], signature: Signature, parameters: dict[str, Any]
+    outputs: Any, signature: Signature, parameters: dict[str, Any]
 ) -> tuple[tuple[str, ...], frozenset[str]]:
     everything_binary = parameters.get("binary_data_output") is True
-    outputs = document.get("outputs")
     if not outputs and (outputs is None or type(outputs) is list):
         names = tuple(signature.outputs)
         return names, frozenset(names if everything_binary else ())
