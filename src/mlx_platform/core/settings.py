@@ -134,14 +134,29 @@ class SemanticCacheSettings:
 
 
 @frozen
+class DegradeSettings:
+    """What answers when the model's device fails: other devices, then another version, then a fixed answer.
+
+    `devices` are tried in order, those that this machine's ONNX Runtime does not know are left out; `fallback`
+    is a reference such as `digits@light`; `answer` is what `/predict` then says of every row.
+    """
+
+    devices: tuple[str, ...] = ("cuda", "cpu")
+    fallback: str = ""
+    answer: dict[str, object] = field(default_factory=dict)
+    probe_s: float = setting(5.0, gt=0, le=3600, description="until a lost device is tried again")
+
+
+@frozen
 class ServingSettings:
     host: str = "127.0.0.1"
     port: int = setting(0, ge=0, le=65535, description="0 takes a free port")
     admin_host: str = "127.0.0.1"
     admin_port: int = setting(0, ge=0, le=65535, description="0 takes a free port")
-    max_batch_size: int = setting(32, ge=1, le=65536, description="rows")
+    max_batch_size: int | Literal["auto"] = setting(32, ge=1, le=65536, description="rows")
     max_queue_delay_ms: float = setting(0.0, ge=0, le=10_000)
     max_queue_rows: int = setting(1024, ge=1)
+    max_queue_bytes: int = setting(1024**3, ge=1024, description="of inputs that wait")
     max_rows: int = setting(1024, ge=1, description="rows in one request")
     max_body_bytes: int = setting(16 * 1024 * 1024, ge=1024)
     max_header_bytes: int = setting(16 * 1024, ge=1024)
@@ -151,11 +166,21 @@ class ServingSettings:
     drain_delay_s: float = setting(0.0, ge=0)
     drain_timeout_s: float = setting(30.0, gt=0)
     intra_op_threads: int = setting(0, ge=0, description="0 takes half of the cores")
-    admin_token_env: str = "MLX_ADMIN_TOKEN"
+    workers: int = setting(0, ge=0, le=64, description="runs at a time; 0 takes as many as there are cores for")
+    processes: int = setting(0, ge=0, le=256, description="that serve side by side; 0 serves without any other")
+    devices: tuple[str, ...] = ()
+    memory_bytes: int = setting(0, ge=0, description="of a model's runs; 0 takes what is free")
+    memory_headroom: float = setting(0.15, ge=0, le=0.9, description="the share of it that stays free")
+    admin_token_env: str = "MLX_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+    trace_endpoint: str = setting("", pattern=r"(https?://\S+)?", description="of an OTLP/HTTP collector")
+    trace_sample: float = setting(1.0, ge=0, le=1, description="share of requests that begin a trace")
+    server_timing: bool = False
+    log_format: Literal["text", "json"] = "text"
     traffic: str = setting("", description="folder of the traffic log; empty logs nothing")
     traffic_sample: float = setting(1.0, ge=0, le=1)
     traffic_queue_bytes: int = setting(64 * 1024 * 1024, ge=1024)
     traffic_disk_bytes: int = setting(10 * 1024**3, ge=1024 * 1024)
+    degrade: DegradeSettings = DegradeSettings()
     cache: AnswerCacheSettings = AnswerCacheSettings()
     semantic_cache: SemanticCacheSettings = SemanticCacheSettings()
 

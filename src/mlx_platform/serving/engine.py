@@ -19,8 +19,11 @@ from mlx_platform.core.errors import (
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tensors import Array, Columns, Tensors, row_count
 from mlx_platform.inference.model import Model, filled
-from mlx_platform.serving.batcher import Batcher, BatchPolicy
+from mlx_platform.serving import tuning
+from mlx_platform.serving.batch_size import BatchSize
+from mlx_platform.serving.batcher import Batcher
 from mlx_platform.serving.cache.caches import Caches
+from mlx_platform.serving.costs import Costs
 from mlx_platform.serving.exchange import Exchange, write_record
 from mlx_platform.serving.job import Job, QueueFullError
 from mlx_platform.serving.metrics import Metrics
@@ -76,7 +79,7 @@ class Engine:
         self.writer = writer
         self.signature = Signature.of(model.spec.inputs, model.spec.outputs)
         self.max_rows = min(settings.max_rows, model.spec.limits.max_rows)
-        self.warm = WarmUp({}, rowwise=True)
+        self.warm = WarmUp({}, rowwise=True, size=BatchSize(0))
         self.draining = False  # not ready any more, but what still comes is answered
         self.closed = False
         self.batcher: Batcher | None = None
@@ -111,15 +114,24 @@ class Engine:
         self.caches.start()
         settings = self._settings
         self.warm = await loop.run_in_executor(
-            self._helpers, warm_up, self.model, self.signature, settings.max_batch_size
+            self._helpers,
+            partial(
+                warm_up,
+                self.model,
+                self.signature,
+                rows,
+                longest=tuning.LATENCY_SHARE * settings.request_timeout_ms / 1000,
+                workers=tuning.most_workers(settings, self.model.session),
+            ),
         )
-        policy = BatchPolicy(
-            max_rows=settings.max_batch_size,
-            max_delay=settings.max_queue_delay_ms / 1000,
-            max_queue_rows=settings.max_queue_rows,
-            inline=self.warm.inline,
+        self.batcher = Batcher(
+            self.runner.run,
+            tuning.policy(settings, self.model.session, self.warm),
+            self.metrics.batch_rows.observe,
+            stop_run=self.runner.stop,
+            costs=Costs(self.warm.seconds, self.warm.cells),
+            padding=self.warm.padding,
         )
-        self.batcher = Batcher(self.runner.run, policy, self.metrics.batch_rows.observe)
 
     async def infer(self, request: InferRequest, exchange: Exchange) -> Tensors:
         """The outputs that a protocol request asks for.

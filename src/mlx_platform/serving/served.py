@@ -68,7 +68,7 @@ class Served:
 
     def configuration(self) -> dict[str, Any]:
         """See `describe_config`."""
-        return describe_config(self.name, self.version, self.signature, self._settings.max_batch_size)
+        return describe_config(self.name, self.version, self.signature, self.engine.warm.size.rows)
 
     def statistics_document(self) -> dict[str, Any]:
         """See `Statistics.document`."""
