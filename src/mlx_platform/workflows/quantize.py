@@ -14,7 +14,7 @@ from mlx_platform.core.report import Result
 from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.context import Context
-from mlx_platform.workflows.quantization.coverage import cover, warnings_of
+from mlx_platform.workflows.quantization.coverage import baseline_of, cover
 from mlx_platform.workflows.quantization.judgement import (
     Answered,
     accuracy_gate,
@@ -131,8 +131,19 @@ class _Run:
         rows = read_rows(settings, request.calibration, request.data, request.label, model.spec.columns)
         before = self._answer(model, rows, "answering in float32")
         drift = self.context.settings.drift
-        coverage = cover(model.spec, rows.calibration.columns, rows.judged, drift)
-        rows = replace(rows, warnings=(*rows.warnings, *warnings_of(coverage, drift)))
+        baseline, unread = baseline_of(self.subject.package, self.subject.ref)
+        with self.context.progress.stage("comparing the calibration rows"):
+            coverage = cover(
+                model,
+                rows.calibration.columns,
+                rows.judged,
+                before.answers,
+                drift,
+                baseline,
+                source=f"the baseline of {self.subject.ref}",
+            )
+        noted = (*rows.warnings, *((unread,) if unread else ()), *coverage.warnings(drift))
+        rows = replace(rows, warnings=noted)
         made = self._quantize(model, rows)
         package = self._package(made)
         smaller = open_model(self.context, replace(self.subject, package=package), device="cpu")

@@ -1,68 +1,162 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import DriftSettings
-from mlx_platform.core.tensors import TensorSpec, text_column
-from mlx_platform.inference.spec import ModelSpec, StepSpec
-from mlx_platform.workflows.quantization.coverage import Coverage, cover, warnings_of
+from mlx_platform.core.tensors import Columns
+from mlx_platform.drift.profile import build_profile
+from mlx_platform.inference.build import BuildOptions, build_package
+from mlx_platform.inference.model import Model, features
+from mlx_platform.inference.package import BASELINE
+from mlx_platform.workflows.quantization.coverage import Coverage, baseline_of, cover
 
 SETTINGS = DriftSettings()
+LABELS = ("low", "middle", "high")
+_SPEC = """format = 1
+task = "classification"
+labels = ["low", "middle", "high"]
+[[pre]]
+step = "columns"
+names = ["a", "b", "c"]
+[[post]]
+step = "labels"
+output = "probabilities"
+"""
 
 
-def spec_of(*names: str) -> ModelSpec:
-    pre = (StepSpec("columns", {"names": list(names)}),) if names else ()
-    return ModelSpec(
-        task="tensors",
-        inputs=(TensorSpec("x", "FP32", (None, max(1, len(names)))),),
-        outputs=(),
-        labels=(),
-        pre=pre,
-        post=(),
-    )
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[..., Model]:
+    """A model of the columns a, b and c that answers low, middle or high by the size of a."""
+
+    def make(baseline: bytes | None = None) -> Model:
+        weights = {"w": np.float32([[-4, 0, 4], [0, 0, 0], [0, 0, 0]]), "b": np.float32([0, 4, 0])}
+        nodes = [
+            helper.make_node("Gemm", ["x", "w", "b"], ["z"]),
+            helper.make_node("Softmax", ["z"], ["probabilities"]),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            "graph",
+            [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 3])],
+            [helper.make_tensor_value_info("probabilities", onnx.TensorProto.FLOAT, ["n", 3])],
+            [numpy_helper.from_array(array, name) for name, array in weights.items()],
+        )
+        folder = tmp_path / "source"
+        folder.mkdir(exist_ok=True)
+        opset = helper.make_opsetid("", 17)
+        onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), folder / "model.onnx")
+        (folder / "model.toml").write_text(_SPEC)
+        out = tmp_path / f"built-{len(list(tmp_path.iterdir()))}"
+        return Model.load(build_package(folder, out, BuildOptions(baseline=baseline)).package)
+
+    return make
 
 
 def columns(rows: int, seed: int, **shift: float) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    return {name: rng.normal(shift.get(name, 0), 1, rows) for name in ("a", "b", "c")}
+    return {name: rng.normal(shift.get(name, 0), 1.5, rows) for name in ("a", "b", "c")}
 
 
-def test_rows_of_one_source_cover_each_other() -> None:
-    found = cover(spec_of("a", "b", "c"), columns(800, 0), columns(800, 1), SETTINGS)
+def covered(model: Model, calibration: Columns, judged: Columns, *baseline: Any, **options: Any) -> Coverage:
+    answers = model.predict(judged).columns
+    return cover(model, calibration, judged, answers, SETTINGS, *baseline, **options)
+
+
+def test_rows_of_one_source_cover_each_other(build) -> None:
+    found = covered(build(), columns(800, 0), columns(800, 1))
 
     assert found.share > 0.99
-    assert found.features == 3
     assert found.different == ()
-    assert warnings_of(found, SETTINGS) == ()
+    assert (found.labels, found.unmet) == (3, {})
+    assert found.against == "the judged rows"
+    assert found.warnings(SETTINGS) == ()
 
 
-def test_random_rows_in_place_of_real_ones_are_noticed() -> None:
+def test_random_rows_in_place_of_real_ones_are_noticed(build) -> None:
     real = {name: 8 + 4 * column for name, column in columns(800, 1).items()}
 
-    found = cover(spec_of("a", "b", "c"), columns(800, 0), real, SETTINGS)
+    found = covered(build(), columns(800, 0), real)
 
     assert set(found.different) == {"a", "b", "c"}
     assert found.share < 0.5
-    alike, within = warnings_of(found, SETTINGS)
+    alike, within = found.warnings(SETTINGS)[:2]
     assert "3 of 3 features" in alike
+    assert "the judged rows" in alike
     assert "random" in alike
     assert "judged values lie within" in within
 
 
-def test_one_feature_of_many_that_differs_is_no_warning() -> None:
-    found = Coverage(0.99, 10, ("a",), ())
+def test_rows_of_one_kind_are_noticed_by_what_they_are_answered_with(build) -> None:
+    narrow = columns(800, 0)
+    narrow["a"] = np.abs(narrow["a"]) + 1.2
 
-    assert warnings_of(found, SETTINGS) == ()
+    found = covered(build(), narrow, columns(800, 1))
 
-
-def test_words_that_calibration_never_saw_are_outside() -> None:
-    calibration = {"a": text_column(["x", "y"] * 200)}
-    judged = {"a": text_column(["x", "y", "z", "w"] * 100)}
-    spec = spec_of()
-
-    assert cover(spec, calibration, judged, SETTINGS).share == pytest.approx(0.5)
+    assert found.labels == 1
+    assert list(found.unmet) == ["middle", "low"]
+    assert found.unmet["low"] == pytest.approx(0.25, abs=0.05)
+    assert "answered with middle (50%), low (27%)" in found.warnings(SETTINGS)[-1]
 
 
-def test_a_missing_column_is_named() -> None:
-    with pytest.raises(UsageError, match="'d' is missing"):
-        cover(spec_of("a", "d"), columns(10, 0), columns(10, 1), SETTINGS)
+def test_rows_are_compared_with_the_baseline_of_the_package(build) -> None:
+    model = build()
+    trained = columns(900, 2)
+    baseline = build_profile(features(model.spec, trained), model.predict(trained).columns)
+    shifted = columns(800, 0, b=4.0)
+
+    found = covered(model, shifted, shifted, baseline, source="the baseline of x/1")
+
+    assert found.different == ("b",)
+    assert found.against == "the baseline of x/1"
+    assert "1 of 3 features" in found.warnings(SETTINGS)[0]
+    assert "look like the baseline of x/1: b" in found.warnings(SETTINGS)[0]
+    assert {each.name for each in found.compared} == {"a", "b", "c", "label", "confidence"}
+    assert found.document()["most_different"][0]["feature"] == "b"
+    assert found.table().rows[0][0] == "b"
+
+
+def test_a_baseline_of_other_columns_is_left_aside(build) -> None:
+    baseline = build_profile({"other": np.arange(100.0)})
+
+    found = covered(build(), columns(300, 0), columns(300, 1), baseline, source="the baseline")
+
+    assert found.against == "the judged rows"
+
+
+def test_words_that_calibration_never_saw_are_outside(build) -> None:
+    calibration, judged = columns(400, 0), columns(400, 1)
+
+    found = covered(build(), calibration | {"b": np.zeros(400)}, judged | {"b": np.ones(400)})
+
+    assert found.share == pytest.approx(2 / 3, abs=0.01)
+    assert found.outside == ("b",)
+
+
+def test_a_missing_column_is_named(build) -> None:
+    model = build()
+    judged = columns(10, 1)
+    answers = model.predict(judged).columns
+    calibration = {name: column for name, column in columns(10, 0).items() if name != "c"}
+
+    with pytest.raises(UsageError, match="'c' is missing"):
+        cover(model, calibration, judged, answers, SETTINGS)
+
+
+def test_a_baseline_is_read_and_one_that_cannot_be_is_said(build) -> None:
+    profile = build_profile({"a": np.arange(9.0)})
+    sound, damaged, none = (build(content).package for content in (profile.to_json(), b"{}", None))
+
+    assert (sound.root / BASELINE).is_file()
+    assert baseline_of(none, "x/1") == (None, "")
+    read, said = baseline_of(sound, "x/1")
+    assert read is not None
+    assert (read.baseline_id, said) == (profile.baseline_id, "")
+    found, said = baseline_of(damaged, "x/1")
+    assert found is None
+    assert said.startswith("The baseline of x/1 cannot be read")

@@ -1,88 +1,208 @@
 """Whether the calibration rows look like the rows that a model meets."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mlx_platform.core.errors import UsageError
+import numpy as np
+
+from mlx_platform.core.errors import MlxError, UsageError
+from mlx_platform.core.report import Table
 from mlx_platform.core.settings import DriftSettings
-from mlx_platform.core.tensors import Columns
+from mlx_platform.core.tensors import Array, Columns
 from mlx_platform.core.text import listed, plural, printable
 from mlx_platform.drift.counts import count
-from mlx_platform.drift.profile import build_profile
+from mlx_platform.drift.feature import Role
+from mlx_platform.drift.profile import Profile, build_profile
 from mlx_platform.drift.verdict import FeatureDrift, Level, compare
+from mlx_platform.workflows.quantization.rows import take
 
 if TYPE_CHECKING:
-    from mlx_platform.inference.spec import ModelSpec
+    from mlx_platform.inference.model import Model
+    from mlx_platform.inference.package import Package
 
 ENOUGH = 0.95
+ANSWERED = 256  # calibration rows that are answered, taken evenly
+COMMON = 0.05  # the share of answers from which a label should be met
 _NAMED = 5
+_SHOWN, _LISTED = 200, 20
+_JUDGED = "the judged rows"
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """`share` of the judged values lie within what calibration saw; `different` features look unlike."""
+    """How the calibration rows compare with others.
+
+    Attributes:
+        share: of the judged values that lie within what calibration saw.
+        outside: features of which a twentieth of the judged values or more do not.
+        against: what the distributions were compared with, in words.
+        compared: feature by feature, inputs and answers.
+        unmet: labels that are common there and that no calibration row is answered with, with their share.
+        labels: that calibration rows are answered with; 0 where the model gives none.
+    """
 
     share: float
-    features: int
-    different: tuple[str, ...]
     outside: tuple[str, ...]
+    against: str
+    compared: tuple[FeatureDrift, ...]
+    unmet: Mapping[str, float]
+    labels: int
+
+    @property
+    def different(self) -> tuple[str, ...]:
+        """Inputs whose distribution is another one."""
+        return tuple(found.name for found in self._inputs if found.level is Level.DRIFT)
+
+    @property
+    def _inputs(self) -> tuple[FeatureDrift, ...]:
+        return tuple(found for found in self.compared if found.role == "input")
+
+    @property
+    def _ordered(self) -> list[FeatureDrift]:
+        return sorted(self.compared, key=lambda found: (-found.psi if found.scores else 0.0, found.name))
 
     def document(self) -> dict[str, Any]:
         return {
             "share": self.share,
-            "features": self.features,
+            "features": len(self._inputs),
             "different": list(self.different),
             "outside": list(self.outside),
+            "against": self.against,
+            "labels": self.labels,
+            "unmet_labels": dict(self.unmet),
+            "most_different": [
+                {"feature": found.name, "role": found.role, "psi": found.psi, "verdict": str(found.level)}
+                for found in self._ordered[:_LISTED]
+                if found.scores
+            ],
         }
 
+    def table(self) -> Table:
+        """Feature by feature, the most different first."""
+        rows = tuple(
+            (
+                printable(found.name, 60),
+                found.role,
+                f"{found.psi:.3f}" if found.scores else "",
+                f"{_outside(found):.1%}",
+                str(found.level).replace("_", " "),
+            )
+            for found in self._ordered[:_SHOWN]
+        )
+        title = f"Calibration rows beside {self.against}"
+        return Table(title, ("feature", "role", "PSI", "beyond its range", "verdict"), rows, numeric=(2, 3))
 
-def cover(spec: "ModelSpec", calibration: Columns, judged: Columns, settings: DriftSettings) -> Coverage:
-    """Compare the judged rows with the calibration rows, feature by feature.
+    def warnings(self, settings: DriftSettings) -> tuple[str, ...]:
+        """What is worth a warning: some features of many differ in any two samples of real data."""
+        found = []
+        total, different = len(self._inputs), self.different
+        if different and len(different) >= settings.share * total:
+            found.append(
+                f"{len(different)} of {plural(total, 'feature')} of the calibration rows do not look like"
+                f" {self.against}: {listed(different, _NAMED, width=40)}."
+                " Calibrate on real rows, not on random ones."
+            )
+        if self.share < ENOUGH:
+            found.append(
+                f"Only {self.share:.1%} of the judged values lie within what calibration saw;"
+                f" farthest outside: {listed(self.outside, _NAMED, width=40)}."
+            )
+        if self.unmet:
+            named = listed([f"{name} ({share:.0%})" for name, share in self.unmet.items()], _NAMED, width=40)
+            found.append(
+                f"No calibration row is answered with {named}, although such answers are common."
+                " Calibrate on rows of every kind."
+            )
+        return tuple(found)
+
+
+def cover(
+    model: "Model",
+    calibration: Columns,
+    judged: Columns,
+    answers: Columns,
+    settings: DriftSettings,
+    baseline: "Profile | None" = None,
+    *,
+    source: str = "",
+) -> Coverage:
+    """Compare the calibration rows with the rows of a baseline, else with the judged ones.
 
     Args:
-        spec: says what the columns are.
+        model: the float model.
         calibration: feature columns.
         judged: feature columns.
+        answers: of the model to the judged rows.
         settings: from which distance two distributions differ.
+        baseline: what the model was trained on, as its package says.
+        source: the name of the baseline.
 
     Raises:
         UsageError: a column is missing, or holds what the model cannot take.
     """
     from mlx_platform.inference.model import features
 
+    spec = model.spec
     missing = [name for name in spec.columns if name not in calibration or name not in judged]
     if missing:
         raise UsageError(f"The column {printable(missing[0])!r} is missing.")
-    profile = build_profile(features(spec, calibration))
-    found = compare(profile, count(profile, features(spec, judged)), settings)
-    outside = {feature.name: _outside(feature) for feature in found}
+    ours, theirs = features(spec, calibration), features(spec, judged)
+    met = model.predict(_some(calibration)).columns
+    seen = build_profile(ours)
+    outside = {found.name: _outside(found) for found in compare(seen, count(seen, theirs), settings)}
+    against, profile = source, baseline
+    if profile is None or not {found.name for found in profile.of_role("input")} & set(ours):
+        against, profile = _JUDGED, build_profile(theirs, answers)
+    inputs: tuple[Role, ...] = ("input",)
+    outputs: tuple[Role, ...] = ("output",)
+    compared = (
+        *compare(profile, count(profile, ours), settings, roles=inputs),
+        *compare(profile, count(profile, {}, met), settings, roles=outputs),
+    )
+    known = {str(label) for label in met.get("label", ())}
+    common = _label_shares(profile) or _label_shares(build_profile({}, answers)) if known else {}
     return Coverage(
         share=1 - sum(outside.values()) / max(1, len(outside)),
-        features=len(found),
-        different=tuple(feature.name for feature in found if feature.level is Level.DRIFT),
         outside=tuple(name for name, share in outside.items() if share > 1 - ENOUGH),
+        against=against,
+        compared=compared,
+        unmet={name: share for name, share in common.items() if name not in known},
+        labels=len(known),
     )
 
 
-def _outside(feature: FeatureDrift) -> float:
-    if feature.level is Level.ERROR:
+def _some(columns: Columns) -> dict[str, Array]:
+    rows = len(next(iter(columns.values())))
+    return take(columns, np.linspace(0, rows - 1, min(rows, ANSWERED)).round().astype(np.int64))
+
+
+def _label_shares(profile: Profile) -> dict[str, float]:
+    """Common labels among the answers that a profile counts, the most frequent first."""
+    for found in profile.of_role("output"):
+        if found.column == "label" and found.kind == "categorical":
+            counts = dict(zip(found.categories, found.tally.bins.tolist(), strict=True))
+            total = max(1, sum(counts.values()))
+            return {name: number / total for name, number in counts.items() if number >= COMMON * total}
+    return {}
+
+
+def _outside(found: FeatureDrift) -> float:
+    if found.level is Level.ERROR:
         return 1.0  # what could not be compared is not covered
-    unseen = sum(rows for _, rows in feature.new_categories) / max(1, feature.rows[1])
-    return min(1.0, feature.out_of_range + unseen)
+    unseen = sum(rows for _, rows in found.new_categories) / max(1, found.rows[1])
+    return min(1.0, found.out_of_range + unseen)
 
 
-def warnings_of(coverage: Coverage, settings: DriftSettings) -> tuple[str, ...]:
-    """What is worth a warning: some features of many differ in any two samples of real data."""
-    found = []
-    if coverage.different and len(coverage.different) >= settings.share * coverage.features:
-        found.append(
-            f"{len(coverage.different)} of {plural(coverage.features, 'feature')} of the calibration rows"
-            f" do not look like the rows that are judged: {listed(coverage.different, _NAMED, width=40)}."
-            " Calibrate on real rows, not on random ones."
+def baseline_of(package: "Package", ref: str) -> tuple[Profile | None, str]:
+    """The profile of a package, if there is one that can be read, or a warning why not."""
+    path = package.baseline_path
+    if path is None:
+        return None, ""
+    try:
+        return Profile.from_json(path.read_bytes()), ""
+    except MlxError as error:
+        return None, (
+            f"The baseline of {ref} cannot be read, so the calibration rows are compared with"
+            f" {_JUDGED}. {printable(error.message)}"
         )
-    if coverage.share < ENOUGH:
-        found.append(
-            f"Only {coverage.share:.1%} of the judged values lie within what calibration saw;"
-            f" farthest outside: {listed(coverage.outside, _NAMED, width=40)}."
-        )
-    return tuple(found)

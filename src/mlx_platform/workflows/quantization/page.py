@@ -171,6 +171,7 @@ def _details(outcome: Outcome) -> tuple[Section, ...]:
         Table("Layers, the largest error first", ("node", "operator", "weights", "error"), errors, (2, 3)),
         Table("Ranges of activations", ("tensor", "lowest", "highest"), ranges, numeric=(1, 2)),
         _operators(outcome),
+        outcome.coverage.table(),
     ]
     if made.left_out:
         left = tuple((printable(node), reason) for node, reason in made.left_out.items())
