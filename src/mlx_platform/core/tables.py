@@ -1,7 +1,8 @@
 """Tables of a settings file as frozen dataclasses: unknown keys and impossible values are errors.
 
 A table declares its fields with plain types and defaults; `setting` adds limits. Supported types are `str`,
-`bool`, `int`, `float`, `Literal`, other tables, and `tuple[T, ...]`, `dict[str, T]` and `T | None` of them.
+`bool`, `int`, `float`, `Literal`, other tables, and `tuple[T, ...]`, `dict[str, T]`, `T | None` and
+`T | Literal[...]` of them.
 An `object` is taken as it is, for who checks it later.
 """
 
@@ -82,8 +83,7 @@ def changed(table: T, changes: Mapping[str, Any], *, source: str) -> T:
 def _value(annotation: Any, value: Any, source: str, where: Where) -> Any:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        inner = next(argument for argument in arguments if argument is not type(None))
-        return None if value is None else _value(inner, value, source, where)
+        return _one_of(arguments, value, source, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise _refused(value, "it is a list", source, where)
@@ -98,6 +98,21 @@ def _value(annotation: Any, value: Any, source: str, where: Where) -> Any:
     if origin is dict or is_dataclass(annotation):
         return _table(annotation, value, source, where)
     return _SCALARS[annotation](value, source, where)
+
+
+def _one_of(arguments: tuple[Any, ...], value: Any, source: str, where: Where) -> Any:
+    """A value of an optional type, or of one that has words beside its numbers."""
+    words = [word for kind in arguments if get_origin(kind) is Literal for word in get_args(kind)]
+    if value is None or value in words:
+        return value
+    inner = next(kind for kind in arguments if kind is not type(None))
+    try:
+        return _value(inner, value, source, where)
+    except UsageError as error:
+        if not words:
+            raise
+        expected = f"it is a number or {listed([repr(word) for word in words])}"
+        raise _refused(value, expected, source, where) from error
 
 
 def _table(annotation: Any, value: Any, source: str, where: Where) -> Any:
@@ -161,8 +176,8 @@ _SCALARS: dict[Any, Callable[[Any, str, Where], Any]] = {
 
 def _check_limits(value: Any, limits: Mapping[str, Any], source: str, where: Where) -> None:
     above, least, most = limits.get("gt"), limits.get("ge"), limits.get("le")
-    # NaN is not within any limit.
-    within = (
+    # A word stands beside the numbers of its field, and NaN is not within any limit.
+    within = isinstance(value, str) or (
         (above is None or value > above)
         and (least is None or value >= least)
         and (most is None or value <= most)

@@ -47,6 +47,7 @@ class ModelSpec:
     """A model's task, signature, labels, pipeline and limits.
 
     `inputs` and `outputs` are empty only in a source that leaves them to the network's own signature.
+    `padding` is what fills up sequences that share a run with longer ones, by input.
     """
 
     task: Task
@@ -56,6 +57,7 @@ class ModelSpec:
     pre: tuple[StepSpec, ...] = ()
     post: tuple[StepSpec, ...] = ()
     limits: Limits = Limits()
+    padding: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -114,6 +116,12 @@ def check_spec(spec: ModelSpec) -> None:
     made = set()
     for step in spec.pre_steps():
         made |= set(step.makes)
+    inputs = {tensor.name for tensor in spec.inputs}
+    for name in spec.padding:
+        if name not in inputs:
+            raise UsageError(
+                f"padding names {printable(name, 80)!r}, which is no input.", hint=did_you_mean(name, inputs)
+            )
     have = {tensor.name for tensor in spec.outputs}
     for step in spec.post_steps():
         for name in step.takes:
@@ -158,7 +166,7 @@ class _Reader:
     source: str
 
     def spec(self, document: dict[str, Any]) -> ModelSpec:
-        known = ("format", "task", "labels", "inputs", "outputs", "pre", "post", "limits")
+        known = ("format", "task", "labels", "inputs", "outputs", "pre", "post", "limits", "padding")
         self._keys(document, known, "")
         if document.get("format") != FORMAT:
             raise UsageError(f"{self.source}: format must be {FORMAT}.")
@@ -176,6 +184,7 @@ class _Reader:
             pre=self._steps(document, "pre"),
             post=self._steps(document, "post"),
             limits=self._limits(document),
+            padding=self._padding(document),
         )
 
     def _keys(self, table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
@@ -241,6 +250,12 @@ class _Reader:
                 raise UsageError(f"{self.source}: limits.{key} takes a positive integer.")
         return Limits(**table)
 
+    def _padding(self, document: dict[str, Any]) -> dict[str, float]:
+        table = document.get("padding", {})
+        if not isinstance(table, dict) or any(type(value) not in {int, float} for value in table.values()):
+            raise UsageError(f"{self.source}: padding is written as a [padding] table of input = number.")
+        return table
+
 
 def write_spec(spec: ModelSpec) -> str:
     """The `model.toml` of a spec: the same text for the same spec, and `parse_spec` reads it back."""
@@ -258,6 +273,9 @@ def write_spec(spec: ModelSpec) -> str:
             lines += [f"{_toml_key(name)} = {_toml(value)}" for name, value in step.options.items()]
     lines += ["", "[limits]"]
     lines += [f"{limit.name} = {getattr(spec.limits, limit.name)}" for limit in fields(Limits)]
+    if spec.padding:
+        lines += ["", "[padding]"]
+        lines += [f"{_toml_key(name)} = {_toml(value)}" for name, value in spec.padding.items()]
     return "\n".join(lines) + "\n"
 
 

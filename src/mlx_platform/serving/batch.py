@@ -1,15 +1,17 @@
 """What a worker does with the jobs of one batch: join, run, split, and when it fails, find the culprit."""
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from mlx_platform.core.errors import DeadlineError
+from mlx_platform.core.errors import DeadlineError, UnavailableError
 from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.serving.job import Answer, Job, NotRowwiseError
+from mlx_platform.serving.padding import Padding
 
 Run = Callable[[Tensors, tuple[str, ...], float], Mapping[str, Array]]
 """Run the model on feeds for some outputs, for at most so many seconds, or raise a DeadlineError."""
@@ -21,15 +23,34 @@ _PATIENCE = 5.0  # a run is cut short only after so many times the seconds that 
 class Batch:
     """Jobs on their way through one worker.
 
-    `limit` is the most seconds of a run. `runs` counts how often the model was asked; `rowwise` turns False
-    when its outputs did not have the rows of its inputs, `too_slow` turns True when the limit ended a run.
+    Attributes:
+        jobs: of one group.
+        padding: how those of different lengths stand in one run.
+        expected: seconds that the run should take, 0 when nobody knows.
+        limit: the most seconds of a run.
+        searching: whether a batch that fails is halved; otherwise its jobs are left to run alone.
+        started: when the worker was to begin.
+        runs: how often the model was asked.
+        rowwise: False once outputs did not have the rows of the inputs.
+        too_slow: True once the limit ended a run.
+        starved: True once there was not enough memory, and fewer rows may do.
+        stopped: True once nobody waited for it any more.
     """
 
     jobs: tuple[Job, ...]
+    padding: Padding | None = None
+    expected: float = 0.0
     limit: float = math.inf
+    searching: bool = True
+    started: float = 0.0
     runs: int = 0
     rowwise: bool = True
     too_slow: bool = False
+    starved: bool = False
+    stopped: bool = False
+    _lost: bool = False
+    _thread: int = 0
+    _guard: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def rows(self) -> int:
@@ -40,34 +61,86 @@ class Batch:
         """When the last of the callers has been told that it is too late."""
         return max(job.deadline for job in self.jobs)
 
-    def solve(self, run: Run, seconds_per_row: float) -> None:
-        """Leave an answer or an error on every job, but where a run is too slow for the limit; raise nothing.
+    @property
+    def unwanted(self) -> bool:
+        """Whether nobody waits for an answer any more."""
+        return all(job.future.done() for job in self.jobs)
 
-        A batch that fails is halved until the failing job stands alone, so that it spoils no other's answer.
+    def stop(self, stop_run: Callable[[int], None]) -> bool:
+        """End the run that goes on, if one does, and begin no other; True the first time.
+
+        A run that was about to begin is missed: call this again while the batch is there.
+
+        Args:
+            stop_run: ends the run that a thread is in.
         """
-        self._solve(self.jobs, run, seconds_per_row)
+        with self._guard:
+            first, self.stopped = not self.stopped, True
+            # Under the guard: the thread cannot have gone on to somebody else's run.
+            if self._thread:
+                stop_run(self._thread)
+            return first
 
-    def _solve(self, jobs: Sequence[Job], run: Run, seconds_per_row: float) -> None:
+    def lose(self) -> None:
+        """Give the worker up that is in a run of this batch."""
+        with self._guard:
+            self._lost = True
+
+    def solve_on_thread(self, run: Run) -> bool:
+        """`solve` on a worker; False when the worker was given up meanwhile."""
+        with self._guard:
+            self._thread = threading.get_ident()
         try:
-            self._run_together(jobs, run, seconds_per_row)
+            self.solve(run)
+        except BaseException as error:  # noqa: BLE001 - a worker never dies, and nobody waits for ever
+            for job in self.jobs:
+                job.error = job.error or error
+        with self._guard:
+            self._thread = 0
+            return not self._lost
+
+    def solve(self, run: Run) -> None:
+        """Leave an answer, an error or nothing on every job; raise nothing.
+
+        Jobs with nothing are to be run again: alone, or in smaller batches where memory ran out. A batch that
+        fails is halved until the failing job stands alone, so that it spoils no other's answer. That takes
+        two runs for each halving; when there is more than one culprit, those who are left run alone.
+        """
+        self._solve(self.jobs, run, 1 + 2 * math.ceil(math.log2(len(self.jobs))))
+
+    def _solve(self, jobs: Sequence[Job], run: Run, budget: int) -> None:
+        if self.stopped or self.runs >= budget:
+            return
+        try:
+            self._run_together(jobs, run)
         except Exception as error:  # noqa: BLE001 - whatever a foreign model raises belongs to its callers
             if self.too_slow:
                 return
-            if len(jobs) == 1:
+            if isinstance(error, MemoryError) and self.rows > 1 and jobs[0].group.joins:
+                self.starved = True
+            elif len(jobs) == 1:
                 jobs[0].error = error
-                return
-            # Rows that cannot be told apart concern every job of the batch: no half will do better.
-            size = 1 if isinstance(error, NotRowwiseError) else (len(jobs) + 1) // 2
-            for start in range(0, len(jobs), size):
-                self._solve(jobs[start : start + size], run, seconds_per_row)
+            elif not isinstance(error, NotRowwiseError):
+                self._search(jobs, run, budget, error)
 
-    def _run_together(self, jobs: Sequence[Job], run: Run, seconds_per_row: float) -> None:
+    def _search(self, jobs: Sequence[Job], run: Run, budget: int, error: Exception) -> None:
+        if self.searching:
+            half = (len(jobs) + 1) // 2
+            self._solve(jobs[:half], run, budget)
+            self._solve(jobs[half:], run, budget)
+        elif isinstance(error, UnavailableError):
+            # A device that fails most of the time fails everybody: more runs would only keep it busy.
+            for job in jobs:
+                job.error = error
+
+    def _run_together(self, jobs: Sequence[Job], run: Run) -> None:
         first = jobs[0]
         alone = len(jobs) == 1
         rows = first.rows if alone else sum(job.rows for job in jobs)
         started = time.monotonic()
-        timeout = _timeout(jobs, started, rows * seconds_per_row)
-        feeds = first.feeds if alone else _join(jobs)
+        timeout = _timeout(jobs, started, self.expected)
+        length = 0 if alone else _longest(jobs)
+        feeds = first.feeds if alone else self._join(jobs, length)
         self.runs += 1
         try:
             outputs = run(feeds, first.outputs, min(timeout, self.limit))
@@ -85,12 +158,29 @@ class Batch:
         for job in jobs:
             stop = start + job.rows
             own = {name: array[start:stop] for name, array in outputs.items()}
+            if length and job.length != length and self.padding is not None:
+                own = {name: self.padding.cut(name, array, job.length) for name, array in own.items()}
             job.answer = Answer(own, job.started - job.admitted, seconds, rows)
             start = stop
 
+    def _join(self, jobs: Sequence[Job], length: int) -> dict[str, Array]:
+        """The inputs row under row; `length` is what those are filled up to that vary, 0 when none does."""
+        feeds: dict[str, Array] = {}
+        for name in jobs[0].feeds:
+            arrays = [job.feeds[name] for job in jobs]
+            if length and self.padding is not None and name in self.padding.fill:
+                feeds[name] = self.padding.join(name, arrays, length)
+            else:
+                feeds[name] = np.concatenate(arrays)
+        return feeds
 
-def _join(jobs: Sequence[Job]) -> dict[str, Array]:
-    return {name: np.concatenate([job.feeds[name] for job in jobs]) for name in jobs[0].feeds}
+
+def _longest(jobs: Sequence[Job]) -> int:
+    """The length of the longest sequence; 0 when all are equally long."""
+    first = jobs[0].length
+    if not first or all(job.length == first for job in jobs):
+        return 0
+    return max(job.length for job in jobs)
 
 
 def _timeout(jobs: Sequence[Job], now: float, expected: float) -> float:

@@ -1,49 +1,56 @@
 """Dynamic batching: requests that fit together share a run, and a lone one never waits for company.
 
-A batch leaves when it is full, when its oldest request has waited `max_delay`, or as soon as nobody else is
-expected: no fewer requests are in flight than lately were together. While the workers are busy the queue
-fills by itself, so that with no delay at all a loaded server still batches.
+A batch leaves when it is full, or as soon as nobody else is expected in time: `Company` says who is, `Costs`
+whether waiting for them would pay, and no request waits longer than `max_delay`. While the workers are busy
+the queue fills by itself, so that with no delay at all a loaded server still batches.
 
 Everything here runs on one event loop but `Batch.solve`, which runs on worker threads, or on the loop itself
-for models that are faster than a change of threads.
+for runs that are faster than a change of threads.
 """
 
 import asyncio
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from queue import SimpleQueue
+from functools import partial
 
 import numpy as np
 
 from mlx_platform.core.errors import DeadlineError, UnavailableError
 from mlx_platform.core.tensors import Tensors
 from mlx_platform.serving.batch import Batch, Run
-from mlx_platform.serving.job import Answer, Job, NotRowwiseError, QueueFullError, group_key
+from mlx_platform.serving.company import Company
+from mlx_platform.serving.costs import Costs
+from mlx_platform.serving.job import NORMAL, Answer, Group, Job, NotRowwiseError, QueueFullError
+from mlx_platform.serving.padding import Padding, bucket
 from mlx_platform.serving.waiting import Waiting
+from mlx_platform.serving.workers import Workers
 
 _SWEEP_SECONDS = 0.05  # how late a deadline may be noticed
 _INLINE_LIMIT = 0.05  # seconds that a run may hold up the event loop, once
 _GRACE_SECONDS = 1.0
 _STUCK_SECONDS = 5.0  # how long past its last deadline a run may go on before it is taken for lost
+_RECOVERY_SECONDS = 60.0  # after which a batch that memory was not enough for may grow again
+_FAILING_WEIGHT = 0.2  # of the last batch in the share of those that fail
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """`max_rows` of a run, `max_delay` in seconds, `max_queue_rows` waiting.
+    """`max_rows` of a run, `max_delay` in seconds, `max_queue_rows` and `max_queue_bytes` waiting.
 
-    `inline` runs on the event loop, without workers, until a run turns out to be slow after all.
+    Runs of up to `inline_cells` numbers happen on the event loop, until one turns out to be slow after all;
+    the others on `workers` threads.
     """
 
     max_rows: int = 32
     max_delay: float = 0.0
     max_queue_rows: int = 1024
+    max_queue_bytes: int = 1 << 40
     workers: int = 1
-    inline: bool = False
+    inline_cells: float = 0
 
 
 class Batcher:
@@ -53,44 +60,76 @@ class Batcher:
         run: the model.
         policy: when a batch leaves, and how much may wait.
         on_batch: told the rows of every run that went well at once.
+        stop_run: ends the run that a thread is in.
+        costs: what runs take.
+        padding: how sequences of different lengths may share a run; None when they may not.
     """
 
-    def __init__(self, run: Run, policy: BatchPolicy, on_batch: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        policy: BatchPolicy,
+        on_batch: Callable[[int], None],
+        *,
+        stop_run: Callable[[int], None] = lambda _thread: None,
+        costs: Costs | None = None,
+        padding: Padding | None = None,
+    ) -> None:
         self.policy = policy
         self.in_flight = 0  # requests, and parts of long ones, that wait or run
         self.expired = 0
         self.abandoned = 0
         self.split_batches = 0
+        self.starved_batches = 0
+        self.stopped_batches = 0
         self.restarts = 0
+        self.inline_cells = policy.inline_cells
         self._run = run
         self._on_batch = on_batch
+        self._stop_run = stop_run
+        self._costs = costs or Costs({})
+        self._padding = padding
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
+        self._company = Company(policy.max_delay)
         self._running: set[Batch] = set()
-        self._crowd = 1.0
+        self._workers = Workers(policy.workers, run, self._finish)
+        self._failing = 0.0  # share of the last batches of several requests
         self._joins = True
         self._closed = False
         self._woken = False
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._seconds_per_row = 0.0
-        self._work: SimpleQueue[Batch | None] = SimpleQueue()
-        self.inline = policy.inline
-        if not policy.inline:
-            self._start_workers()
 
     @property
     def queued_rows(self) -> int:
         return self._waiting.rows
 
     @property
+    def inline(self) -> bool:
+        """Whether there are runs on the event loop."""
+        return self.inline_cells > 0
+
+    @property
+    def lost_workers(self) -> int:
+        """Threads in a run that does not end, for which others have stepped in."""
+        return self._workers.lost
+
+    @property
     def stuck(self) -> bool:
         """Whether a run goes on long after everybody who waited for it was told that it is too late."""
         now = time.monotonic()
-        return any(now > batch.deadline + _STUCK_SECONDS for batch in tuple(self._running))
+        return any(now > batch.deadline + 2 * _STUCK_SECONDS for batch in tuple(self._running))
 
     def submit(
-        self, feeds: Tensors, rows: int, outputs: tuple[str, ...], deadline: float, *, joins: bool
+        self,
+        feeds: Tensors,
+        rows: int,
+        outputs: tuple[str, ...],
+        deadline: float,
+        *,
+        joins: bool,
+        priority: int = NORMAL,
     ) -> Job:
         """Queue a request; await its `future` for the answer.
 
@@ -100,29 +139,49 @@ class Batcher:
             outputs: the names to compute.
             deadline: on `time.monotonic`.
             joins: whether the first dimension of all feeds is the row.
+            priority: HIGH, NORMAL or LOW; the lower run when no higher wait.
 
         Raises:
-            QueueFullError: there is no room.
+            QueueFullError: there is no room, or no chance of an answer by the deadline.
             UnavailableError: the batcher was closed.
         """
         if self._closed:
             raise UnavailableError("The server is shutting down.")
-        # A request longer than the whole queue would otherwise never be taken.
-        if self._waiting.rows + rows > self.policy.max_queue_rows and self._waiting.rows:
-            raise QueueFullError(self._retry_after())
-        joins = joins and self._joins
-        if joins and rows > self.policy.max_rows:
-            return self._submit_parts(feeds, rows, outputs, deadline)
-        key = group_key(feeds, outputs) if joins else None
-        future = self._loop.create_future()
-        return self._enqueue(Job(feeds, rows, outputs, deadline, time.monotonic(), future, key))
+        nbytes = 0
+        for array in feeds.values():
+            nbytes += array.nbytes
+        now = time.monotonic()
+        if self._waiting.rows:
+            self._check_room(rows, nbytes, deadline - now)
+        group, length = self._waiting.alone, 0
+        if joins and self._joins:
+            group, length = self._group_of(feeds, rows, outputs)
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        job = Job(
+            feeds,
+            rows,
+            outputs,
+            deadline,
+            now,
+            future,
+            group,
+            priority=priority,
+            length=length,
+            nbytes=nbytes,
+        )
+        if group.joins and rows > (most := self._limit(group, now)):
+            self._split(job, most)
+        else:
+            self._enqueue(job)
+        return job
 
     def abandon(self, job: Job) -> None:
-        """Forget a request whose caller has gone; what has not started never will."""
+        """Forget a request whose caller has gone: it does not start, and what runs for nobody ends."""
         if not job.future.done():
             self.abandoned += 1
         for part in (*job.parts, job):
             self._give_up(part)
+        self._stop_unwanted()
 
     async def close(self, patience: float) -> None:
         """Take nothing new, wait for what was taken, and give up on the rest after `patience` seconds."""
@@ -140,35 +199,78 @@ class Batcher:
         for timer in (self._timer, self._sweeper):
             if timer is not None:
                 timer.cancel()
-        for _ in range(self.policy.workers):
-            self._work.put(None)
+        self._workers.close()
 
     async def wait_for_runs(self) -> None:
-        """Wait for runs that go on although nobody waits any more; the watchdog ends them at their deadline.
+        """End the runs that go on although nobody waits any more, and wait until they have.
 
         A process that ends while its runtime is still computing is aborted by the runtime.
         """
-        end = max((batch.deadline for batch in self._running), default=0.0) + _GRACE_SECONDS
-        while self._running and time.monotonic() < end:  # noqa: ASYNC110 - once in a life
+        end = time.monotonic() + _GRACE_SECONDS
+        while self._running and time.monotonic() < end:
+            self._stop_unwanted()
             await asyncio.sleep(0.005)
 
-    def _start_workers(self) -> None:
-        for _ in range(self.policy.workers):
-            # Daemons: a run that hangs inside of the runtime must not keep the process from ending.
-            threading.Thread(target=self._serve_work, name="mlx-batch", daemon=True).start()
+    def _group_of(self, feeds: Tensors, rows: int, outputs: tuple[str, ...]) -> tuple[Group, int]:
+        """The group of requests that can stand in one run with this one, and the length of its sequences."""
+        padding, length, bound = self._padding, 0, 0
+        if padding is not None and (length := padding.length(feeds)):
+            bound = bucket(length)
+            sizes = [
+                (name, array.dtype.char, array.shape[2:] if name in padding.fill else array.shape[1:])
+                for name, array in feeds.items()
+            ]
+        else:
+            sizes = [(name, array.dtype.char, array.shape[1:]) for name, array in feeds.items()]
+        key = (outputs, bound, *sizes)
+        group = self._waiting.find(key)
+        if group is None:
+            cells = -(-sum(array.size for array in feeds.values()) // rows)
+            scale = self._costs.first_scale(cells)
+            group = Group(joins=True, cells=cells * bound // length if length else cells, scale=scale)
+            self._waiting.remember(key, group)
+        return group, length
 
-    def _submit_parts(self, feeds: Tensors, rows: int, outputs: tuple[str, ...], deadline: float) -> Job:
+    def _check_room(self, rows: int, nbytes: int, patience: float) -> None:
+        """Refuse what would overfill the queue, or cannot be answered in time.
+
+        What is longer than the whole queue is taken when nobody waits; it never would be otherwise.
+        """
+        waiting, policy = self._waiting, self.policy
+        full = waiting.rows + rows > policy.max_queue_rows or waiting.nbytes + nbytes > policy.max_queue_bytes
+        # Nobody is refused by a guess who would be in the next batch.
+        if full or (waiting.rows >= policy.max_rows and self._expected_wait() > patience):
+            raise QueueFullError(max(1, math.ceil(self._expected_wait())))
+
+    def _expected_wait(self) -> float:
+        """Seconds until what waits and runs now is done."""
         now = time.monotonic()
-        whole = Job(feeds, rows, outputs, deadline, now, self._loop.create_future(), None, queued=False)
-        key = group_key(feeds, outputs)
-        for start in range(0, rows, self.policy.max_rows):
-            stop = min(start + self.policy.max_rows, rows)
-            slices = {name: array[start:stop] for name, array in feeds.items()}
-            future: asyncio.Future[Answer] = self._loop.create_future()
-            part = Job(slices, stop - start, outputs, deadline, now, future, key, is_part=True)
-            future.add_done_callback(lambda done: self._assemble(whole, done))
-            whole.parts.append(self._enqueue(part))
-        return whole
+        seconds = self._waiting.seconds
+        for batch in self._running:
+            seconds += max(0.0, batch.started + batch.expected - now)
+        return seconds / self.policy.workers
+
+    def _split(self, whole: Job, most_rows: int) -> None:
+        """Queue a long request in parts."""
+        for start in range(0, whole.rows, most_rows):
+            stop = min(start + most_rows, whole.rows)
+            slices = {name: array[start:stop] for name, array in whole.feeds.items()}
+            part = Job(
+                slices,
+                stop - start,
+                whole.outputs,
+                whole.deadline,
+                whole.admitted,
+                self._loop.create_future(),
+                whole.group,
+                priority=whole.priority,
+                length=whole.length,
+                nbytes=whole.nbytes * (stop - start) // whole.rows,
+                is_part=True,
+            )
+            part.future.add_done_callback(partial(self._assemble, whole))
+            whole.parts.append(part)
+            self._enqueue(part)
 
     def _assemble(self, whole: Job, done: asyncio.Future[Answer]) -> None:
         """Put the answers of the parts together once the last is there; the first error answers for all."""
@@ -177,10 +279,9 @@ class Batcher:
             return
         if isinstance(error, NotRowwiseError):
             self._give_up_parts(whole)
-            again = Job(
-                whole.feeds, whole.rows, whole.outputs, whole.deadline, whole.admitted, whole.future, None
-            )
-            whole.parts = [self._enqueue(again)]
+            whole.parts = []
+            whole.group, whole.is_part = self._waiting.alone, False
+            self._enqueue(whole)
         elif error is not None:
             self._give_up_parts(whole)
             whole.future.set_exception(error)
@@ -196,14 +297,14 @@ class Batcher:
             self.in_flight -= 1
         job.future.cancel()
 
-    def _enqueue(self, job: Job) -> Job:
+    def _enqueue(self, job: Job) -> None:
+        job.cost = self._costs.share(job.group, job.rows, self.policy.max_rows)
         self._waiting.add(job)
         self.in_flight += 1
-        self._crowd = max(self._crowd, self.in_flight)
+        self._company.came(job.admitted, self.in_flight)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
         self._wake()
-        return job
 
     def _wake(self) -> None:
         # Through the loop, so that all that arrived in this tick is there when the batch is formed.
@@ -230,91 +331,179 @@ class Batcher:
     def _start_next(self) -> bool:
         """Form and start the next batch; False when the loop should first do something else."""
         now = time.monotonic()
-        delay = self.policy.max_delay if self._company_expected() else 0.0
-        key, oldest = self._waiting.next_group(self.policy.max_rows, now - delay)
-        if key is None:
-            self._timer = self._loop.call_later(oldest + delay - now, self._wake)
+        group = self._choose(now)
+        if group is None:
             return False
-        jobs = self._waiting.take(key, self.policy.max_rows)
+        jobs = self._waiting.take(group, self._room(group, now))
         live = tuple(job for job in jobs if job.deadline > now and not job.future.done())
         if len(live) < len(jobs):
             self._expire([job for job in jobs if job not in live])
         if not live:
             return True
+        rows = 0
         for job in live:
             job.started = now
-        batch = Batch(live, _INLINE_LIMIT if self.inline else math.inf)
-        self._crowd = (self._crowd + self.in_flight) / 2
+            rows += job.rows
+        batch = Batch(live, self._padding, self._costs.seconds(group, rows), started=now)
+        batch.searching = self._failing <= 0.5
+        self._company.left(self.in_flight)
         self._running.add(batch)
-        if not self.inline:
-            self._work.put(batch)
-            return True
-        batch.solve(self._run, self._seconds_per_row)
+        if self.inline_cells and self._fits_inline(batch, rows):
+            return self._run_inline(batch)
+        self._workers.put(batch)
+        return True
+
+    def _choose(self, now: float) -> Group | None:
+        """The group to run now: the head of the highest priority, then of the earliest deadline.
+
+        None when all may wait; they are looked at again in time.
+        """
+        best, best_rank, again = None, (math.inf, math.inf), math.inf
+        for group in self._waiting.busy():
+            head = group.head()
+            if head is None:
+                continue
+            until = self._wait_until(group, head, now) if self.policy.max_delay else now
+            if until > now:
+                again = min(again, until)
+            elif (rank := (head.priority, head.deadline)) < best_rank:
+                best, best_rank = group, rank
+        if best is None:
+            self._timer = self._loop.call_later(again - now, self._wake)
+        return best
+
+    def _wait_until(self, group: Group, head: Job, now: float) -> float:
+        """Until when a group had better wait for others to join it."""
+        if self._closed or not self._joins or not group.joins or group.rows >= self._limit(group, now):
+            return now
+        if not self._costs.gains_by_company(group.rows):
+            return now
+        slack = head.deadline - 2 * self._costs.seconds(group, group.rows)
+        return min(self._company.wait_until(group.oldest(), self.in_flight), slack)
+
+    def _limit(self, group: Group, now: float) -> int:
+        """The most rows of a run of a group."""
+        if not self._joins:
+            return 1
+        if not group.limit:
+            return self.policy.max_rows
+        if now > group.limit_until:
+            group.limit = min(2 * group.limit, self.policy.max_rows)
+            group.limit_until = now + _RECOVERY_SECONDS
+            if group.limit == self.policy.max_rows:
+                group.limit = 0
+                return self.policy.max_rows
+        return group.limit
+
+    def _room(self, group: Group, now: float) -> int:
+        """The rows of the next run: all there is room for, or the share of one of several idle workers."""
+        limit = self._limit(group, now)
+        idle = self.policy.workers - len(self._running) - self._waiting.count() + 1
+        if idle > 1 and group.rows > 1:
+            rows = min(group.rows, limit)
+            share = -(-rows // idle)
+            if self._costs.gains_by_spreading(rows, share):
+                return share
+        return limit
+
+    def _fits_inline(self, batch: Batch, rows: int) -> bool:
+        """Whether a run is no larger than those that were seen to be fast."""
+        group = batch.jobs[0].group
+        cells = group.cells * rows
+        if not cells:
+            cells = sum(array.size for array in batch.jobs[0].feeds.values())
+        return cells <= self.inline_cells
+
+    def _run_inline(self, batch: Batch) -> bool:
+        batch.limit = _INLINE_LIMIT
+        batch.solve(self._run)
         if batch.too_slow:
             # Nothing of the sort may hold up the event loop again.
-            self.inline = False
-            self._start_workers()
-            batch.limit, batch.too_slow = math.inf, False
-            self._work.put(batch)
+            self.inline_cells = 0
+            batch.limit, batch.too_slow, batch.runs = math.inf, False, 0
+            self._workers.put(batch)
             return True
         self._finish(batch)
         return False  # answers go out before the next batch; `_finish` has asked for it
 
-    def _company_expected(self) -> bool:
-        return not self._closed and self._joins and self.in_flight < self._crowd - 0.5
-
-    def _serve_work(self) -> None:
-        while (batch := self._work.get()) is not None:
-            try:
-                batch.solve(self._run, self._seconds_per_row)
-            except BaseException as error:  # noqa: BLE001 - a worker never dies, and nobody waits for ever
-                for job in batch.jobs:
-                    job.error = job.error or error
-            try:
-                self._loop.call_soon_threadsafe(self._finish, batch)
-            except RuntimeError:
-                return  # the loop is closed: the server has ended without this run
-
     def _finish(self, batch: Batch) -> None:
         self._running.discard(batch)
         self.in_flight -= len(batch.jobs)
+        if batch.starved:
+            self._shrink(batch)
         for job in batch.jobs:
             if job.future.done():
                 continue
             if job.answer is not None:
                 job.future.set_result(job.answer)
+            elif job.error is not None:
+                job.future.set_exception(job.error)
             else:
-                job.future.set_exception(job.error or UnavailableError("The run left no answer."))
+                self._run_again(job, batch)
         if self._joins and not batch.rowwise:
             _logger.warning("The model does not answer row by row: from now on every request runs alone.")
             self._joins = False
-        answer = batch.jobs[0].answer
-        if batch.runs == 1 and answer is not None:
-            per_row = answer.run_seconds / answer.batch_rows
-            weight = 0.1 if self._seconds_per_row else 1.0
-            self._seconds_per_row += (per_row - self._seconds_per_row) * weight
-            self._on_batch(answer.batch_rows)
-        else:
-            self.split_batches += 1
+        self._learn(batch)
         if self._waiting:
             self._wake()
 
+    def _run_again(self, job: Job, batch: Batch) -> None:
+        """Queue a job that shared a batch's fate for no fault of its own."""
+        if not batch.starved:
+            job.group = self._waiting.alone
+            self._enqueue(job)
+        elif job.rows > job.group.limit:
+            self._split(job, job.group.limit)
+        else:
+            self._enqueue(job)
+
+    def _shrink(self, batch: Batch) -> None:
+        """Run smaller batches of a group that memory was not enough for."""
+        group = batch.jobs[0].group
+        group.limit = max(1, min(group.limit or self.policy.max_rows, batch.rows // 2))
+        group.limit_until = time.monotonic() + _RECOVERY_SECONDS
+        self.starved_batches += 1
+        _logger.warning("Memory ran out in a run of %d rows: %d are tried next.", batch.rows, group.limit)
+
+    def _learn(self, batch: Batch) -> None:
+        answer = batch.jobs[0].answer
+        failed = batch.runs > 1 or answer is None
+        if len(batch.jobs) > 1 and not batch.starved and not batch.stopped:
+            self._failing += (failed - self._failing) * _FAILING_WEIGHT
+            self.split_batches += failed
+        if not failed and answer is not None:
+            self._costs.learn(batch.jobs[0].group, answer.batch_rows, answer.run_seconds)
+            self._on_batch(answer.batch_rows)
+
     def _sweep(self) -> None:
-        """Tell those whose deadline has passed, whether they wait or run."""
+        """Tell those whose deadline has passed, whether they wait or run, and give up what does not end."""
         now = time.monotonic()
         late = [job for job in self._waiting if job.deadline <= now]
         for job in late:
             self._waiting.remove(job)
         self._expire(late)
-        for batch in self._running:
+        for batch in tuple(self._running):
             for job in batch.jobs:
                 if job.deadline <= now and not job.future.done():
                     self.expired += 1
                     job.future.set_exception(
                         DeadlineError("The deadline passed while the model was running.")
                     )
+            if now > batch.deadline + _STUCK_SECONDS and self._workers.replace(batch):
+                _logger.error("A run does not end: its worker is given up, and another one steps in.")
+                self.restarts += 1
+                self._running.discard(batch)
+                self.in_flight -= len(batch.jobs)
+                self._wake()
+        self._stop_unwanted()
         again = self.in_flight > 0
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep) if again else None
+
+    def _stop_unwanted(self) -> None:
+        """End the runs for which nobody waits any more."""
+        for batch in self._running:
+            if batch.unwanted:
+                self.stopped_batches += batch.stop(self._stop_run)
 
     def _expire(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
@@ -322,9 +511,6 @@ class Batcher:
             if not job.future.done():
                 self.expired += 1
                 job.future.set_exception(DeadlineError("The deadline passed in the queue."))
-
-    def _retry_after(self) -> int:
-        return max(1, math.ceil(self._waiting.rows * self._seconds_per_row / self.policy.workers))
 
 
 def _fail(jobs: Iterable[Job], error: BaseException) -> None:

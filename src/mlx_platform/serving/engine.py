@@ -120,6 +120,7 @@ class Engine:
                 self.model,
                 self.signature,
                 rows,
+        rows = None if settings.max_batch_size == "auto" else settings.max_batch_size
                 longest=tuning.LATENCY_SHARE * settings.request_timeout_ms / 1000,
                 workers=tuning.most_workers(settings, self.model.session),
             ),

@@ -1,12 +1,15 @@
-"""A request in the batcher, and what comes of it."""
+"""A request in the batcher, what comes of it, and the line of those that it may share a run with."""
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from mlx_platform.core.errors import UnavailableError
 from mlx_platform.core.tensors import Array, Tensors
+
+HIGH, NORMAL, LOW = 0, 1, 2
+PRIORITIES = (HIGH, NORMAL, LOW)
 
 
 class QueueFullError(UnavailableError):
@@ -37,8 +40,10 @@ class Answer:
 class Job:
     """A request, or a part of one that is longer than a batch.
 
-    `key` says with which others it may share a run (None: with none); `deadline` and `admitted` are on the
-    batcher's clock. Its worker leaves an answer or an error, which the event loop hands to `future`.
+    `group` says with which others it may share a run; `deadline` and `admitted` are on the batcher's clock,
+    `cost` is the seconds that it is expected to take, `length` how long its sequences are where others of
+    the group may be longer. Its worker leaves an answer or an error, or neither where it should be run again;
+    the event loop hands them to `future`.
     """
 
     feeds: Tensors
@@ -47,15 +52,55 @@ class Job:
     deadline: float
     admitted: float
     future: asyncio.Future[Answer]
-    key: tuple[Any, ...] | None
+    group: "Group"
+    priority: int = NORMAL
+    length: int = 0
+    nbytes: int = 0
     is_part: bool = False
-    queued: bool = True
+    queued: bool = False
+    cost: float = 0.0
     started: float = 0.0
     answer: Answer | None = None
     error: BaseException | None = None
     parts: list["Job"] = field(default_factory=list)
 
 
-def group_key(feeds: Tensors, outputs: tuple[str, ...]) -> tuple[Any, ...]:
-    """Two requests with the same key can stand in one run, row under row."""
-    return (outputs, *[(name, array.dtype.char, array.shape[1:]) for name, array in feeds.items()])
+class Group:
+    """Requests of one kind, a line for each priority, oldest first; and what is known of their runs.
+
+    A job that leaves early keeps its place, empty, until it is the first.
+
+    Attributes:
+        rows: of those that still wait.
+        cells: numbers in the inputs of one row, at most; 0 where every request has its own.
+        joins: whether they may share a run.
+        scale: by how much their runs take longer than those that were timed at the start.
+        runs: how many runs that rests on.
+        limit: rows of a run that memory was found to be enough for, 0 while it always was.
+        limit_until: when to try more again.
+    """
+
+    __slots__ = ("cells", "joins", "limit", "limit_until", "lines", "rows", "runs", "scale")
+
+    def __init__(self, *, joins: bool, cells: int = 0, scale: float = 0.0) -> None:
+        self.lines: tuple[deque[Job], ...] = tuple(deque() for _ in PRIORITIES)
+        self.rows = 0
+        self.cells = cells
+        self.joins = joins
+        self.scale = scale
+        self.runs = 0
+        self.limit = 0
+        self.limit_until = 0.0
+
+    def head(self) -> Job | None:
+        """The first of the highest priority."""
+        for line in self.lines:
+            while line:
+                if line[0].queued:
+                    return line[0]
+                line.popleft()
+        return None
+
+    def oldest(self) -> float:
+        """When the one that has waited longest was admitted."""
+        return min(line[0].admitted for line in self.lines if line)

@@ -1,46 +1,71 @@
 """The jobs that wait for a run, in groups that may share one."""
 
-import math
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from mlx_platform.serving.job import Job
+from mlx_platform.serving.job import Group, Job
 
-
-@dataclass(slots=True)
-class _Group:
-    """Jobs of one key, oldest first; `rows` counts those that still wait."""
-
-    jobs: deque[Job] = field(default_factory=deque)
-    rows: int = 0
+_MOST_GROUPS = 256  # that are remembered although nobody waits in them
 
 
 class Waiting:
-    """A line per group. A job that leaves early keeps its place, empty, until a batch is formed."""
+    """Groups by key, and how much waits in all of them.
+
+    Attributes:
+        rows: that wait.
+        nbytes: of their inputs.
+        seconds: that they are expected to take, one after the other.
+        alone: the group of those that share no run.
+    """
 
     def __init__(self) -> None:
         self.rows = 0
-        self._groups: dict[object, _Group] = {}
+        self.nbytes = 0
+        self.seconds = 0.0
+        self.alone = Group(joins=False)
+        self._groups: dict[object, Group] = {}
+        self._busy: dict[Group, None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._groups)
+        return bool(self._busy)
 
     def __iter__(self) -> Iterator[Job]:
         """The jobs that still wait."""
-        return (job for group in self._groups.values() for job in group.jobs if job.queued)
+        return (job for group in self._busy for line in group.lines for job in line if job.queued)
+
+    def busy(self) -> Iterator[Group]:
+        """The groups in which somebody waits."""
+        return iter(self._busy)
+
+    def count(self) -> int:
+        """How many groups that are."""
+        return len(self._busy)
+
+    def find(self, key: object) -> Group | None:
+        """The group of a key, unless it is new or was forgotten."""
+        return self._groups.get(key)
+
+    def remember(self, key: object, group: Group) -> None:
+        """Know a group by its key; when there are many, those are forgotten in which nobody waits."""
+        if len(self._groups) >= _MOST_GROUPS:
+            self._groups = {known: other for known, other in self._groups.items() if other.rows}
+        self._groups[key] = group
 
     def add(self, job: Job) -> None:
-        group = self._groups.setdefault(_key(job), _Group())
-        group.jobs.append(job)
+        group = job.group
+        if not group.rows:
+            self._busy[group] = None
+        job.queued = True
+        group.lines[job.priority].append(job)
         group.rows += job.rows
         self.rows += job.rows
+        self.nbytes += job.nbytes
+        self.seconds += job.cost
 
     def remove(self, job: Job) -> bool:
         """Take a job out of the line, and let go of its arrays; False when it had left before."""
         if not job.queued:
             return False
-        self._leave(job, self._groups[_key(job)])
+        self._leave(job)
         job.feeds = {}
         return True
 
@@ -48,46 +73,32 @@ class Waiting:
         """Empty every line."""
         jobs = list(self)
         for job in jobs:
-            job.queued = False
-        self._groups.clear()
-        self.rows = 0
+            self._leave(job)
         return jobs
 
-    def next_group(self, max_rows: int, admitted_before: float) -> tuple[object, float]:
-        """The key of the group to run now, None when all may wait; and when the oldest of those was admitted.
-
-        A group may go when it fills a batch or when its head was admitted early enough; among several the
-        one with the oldest head does.
-        """
-        best, best_admitted, oldest = None, math.inf, math.inf
-        for key, group in self._groups.items():
-            admitted = group.jobs[0].admitted
-            if admitted > admitted_before and group.rows < max_rows:
-                oldest = min(oldest, admitted)
-            elif admitted < best_admitted:
-                best, best_admitted = key, admitted
-        return best, oldest
-
-    def take(self, key: object, max_rows: int) -> list[Job]:
-        """The oldest jobs of a group that fit into one run; one that is longer than a run goes alone."""
-        group = self._groups[key]
+    def take(self, group: Group, most_rows: int) -> list[Job]:
+        """The first jobs of a group that fit into one run; one that is longer than a run goes alone."""
         jobs: list[Job] = []
         rows = 0
-        while group.jobs and (not jobs or rows + group.jobs[0].rows <= max_rows):
-            job = group.jobs.popleft()
-            if job.queued:
-                self._leave(job, group)
-                rows += job.rows
-                jobs.append(job)
-        if not group.jobs:
-            del self._groups[key]
+        while (job := group.head()) is not None and (not jobs or rows + job.rows <= most_rows):
+            group.lines[job.priority].popleft()
+            self._leave(job)
+            rows += job.rows
+            jobs.append(job)
+            if not group.joins:
+                break
         return jobs
 
-    def _leave(self, job: Job, group: _Group) -> None:
+    def _leave(self, job: Job) -> None:
+        group = job.group
         job.queued = False
         group.rows -= job.rows
         self.rows -= job.rows
-
-
-def _key(job: Job) -> object:
-    return job if job.key is None else job.key
+        self.nbytes -= job.nbytes
+        self.seconds -= job.cost
+        if not group.rows:
+            for line in group.lines:
+                line.clear()
+            del self._busy[group]
+        if not self.rows:
+            self.seconds = 0.0  # what rounding has left behind

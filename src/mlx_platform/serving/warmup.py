@@ -1,6 +1,7 @@
-"""The first runs of a model: they load its code paths, time it, and prove that rows may share a run."""
+"""The first runs of a model: they load its code paths, time it, and prove what may share a run."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -10,6 +11,9 @@ from mlx_platform.core.errors import MlxError
 from mlx_platform.core.tensors import Array, Tensors, row_count
 from mlx_platform.inference.golden import seeded_rows
 from mlx_platform.inference.model import Model
+from mlx_platform.serving import padding
+from mlx_platform.serving.batch_size import BatchSize, measure
+from mlx_platform.serving.padding import Padding
 from mlx_platform.serving.signature import Signature
 
 _SEQUENCE = 8  # what a dimension that varies is tried with
@@ -26,34 +30,60 @@ class WarmUp:
     Attributes:
         seconds: median seconds of a run by its rows; empty when no input could be made.
         rowwise: whether rows give the same answers alone and together; taken for granted when unknown.
+        size: the rows of a run.
+        cells: numbers in the inputs of one row of these runs.
+        padding: how sequences of different lengths may share a run; None when they may not.
     """
 
     seconds: dict[int, float]
     rowwise: bool
+    size: BatchSize
+    cells: int = 0
+    padding: Padding | None = None
 
     @property
-    def inline(self) -> bool:
-        """Whether a run costs less than handing it to another thread."""
+    def inline_cells(self) -> int:
+        """The numbers in the inputs of the largest run that costs less than handing it to another thread."""
         if not self.seconds:
-            return False
-        return (
-            self.seconds[min(self.seconds)] < _INLINE_SECONDS
-            and self.seconds[max(self.seconds)] < _INLINE_BATCH_SECONDS
-        )
+            return 0
+        fast = [rows for rows, seconds in self.seconds.items() if seconds < _INLINE_BATCH_SECONDS]
+        if self.seconds[min(self.seconds)] >= _INLINE_SECONDS or not fast:
+            return 0
+        return max(fast) * max(1, self.cells)
 
 
-def warm_up(model: Model, signature: Signature, max_rows: int) -> WarmUp:
-    """Run golden inputs, or made-up ones, in batches of several sizes."""
+def warm_up(
+    model: Model, signature: Signature, max_rows: int | None, *, longest: float = 0.2, workers: int = 1
+) -> WarmUp:
+    """Run golden inputs, or made-up ones, in batches of several sizes.
+
+    Args:
+        model: the loaded model.
+        signature: what it takes and gives.
+        max_rows: of a run; None chooses by what is measured.
+        longest: seconds that a run may take for that choice.
+        workers: how many runs will go on at a time.
+    """
+    unmeasured = BatchSize(max_rows or _SEQUENCE, "setting" if max_rows else "budget")
     feeds = example_feeds(model)
     if not feeds:
-        return WarmUp({}, rowwise=True)
+        return WarmUp({}, rowwise=True, size=unmeasured)
+    rows = signature.rows(feeds)
+    cells = sum(array.size for array in feeds.values()) // rows
     if not signature.batched:
-        return WarmUp({signature.rows(feeds): _time(model, feeds)}, rowwise=False)
+        return WarmUp({rows: _time(model, feeds)}, rowwise=False, size=unmeasured, cells=cells)
     pair = {name: np.concatenate([array[:1], array[-1:]]) for name, array in feeds.items()}
     if not _is_rowwise(model, pair):
-        return WarmUp({1: _time(model, _repeated(feeds, 1))}, rowwise=False)
-    sizes = sorted({1, min(8, max_rows), max_rows})
-    return WarmUp({size: _time(model, _repeated(feeds, size)) for size in sizes}, rowwise=True)
+        seconds = {1: _time(model, _repeated(feeds, 1))}
+        return WarmUp(seconds, rowwise=False, size=unmeasured, cells=cells)
+    if max_rows:
+        curve = {
+            size: _time(model, _repeated(feeds, size)) for size in sorted({1, min(8, max_rows), max_rows})
+        }
+        size = unmeasured
+    else:
+        curve, size = measure(lambda count: _time(model, _repeated(feeds, count)), longest, workers)
+    return WarmUp(curve, rowwise=True, size=size, cells=cells, padding=_provable_padding(model, pair))
 
 
 def example_feeds(model: Model) -> Tensors:
@@ -80,6 +110,47 @@ def _is_rowwise(model: Model, pair: Tensors) -> bool:
             if not _same(array[row : row + 1], alone[name]):
                 return False
     return True
+
+
+def _provable_padding(model: Model, pair: Tensors) -> Padding | None:
+    """How sequences are filled up, if short ones answer as they do alone, beside long ones."""
+    fill = padding.candidate(model.spec)
+    if not fill:
+        return None
+    found: Padding | None = None
+    length = max(_SEQUENCE, *(pair[name].shape[1] for name in fill))
+    long = padding.stretched({name: array[:1] for name, array in pair.items()}, fill, length)
+    for short_length in (1, length // 3, length * 2 // 3):
+        short = padding.stretched({name: array[1:] for name, array in pair.items()}, fill, short_length)
+        try:
+            found = _padded_alike(model, fill, short, long)
+        except MlxError:
+            return None
+        if found is None:
+            return None
+    return found
+
+
+def _padded_alike(model: Model, fill: Mapping[str, float], short: Tensors, long: Tensors) -> Padding | None:
+    lengths = [row[next(iter(fill))].shape[1] for row in (short, long)]
+    alone = [model.run(row) for row in (short, long)]
+    axes = padding.following(alone[0], alone[1], (lengths[0], lengths[1]))
+    if axes is None:
+        return None
+    found = Padding(fill, axes)
+    together = model.run(
+        {
+            name: found.join(name, (short[name], long[name]), lengths[1])
+            if name in fill
+            else np.concatenate((short[name], long[name]))
+            for name in short
+        }
+    )
+    for row, (length, want) in enumerate(zip(lengths, alone, strict=True)):
+        for name, array in together.items():
+            if not _same(found.cut(name, array[row : row + 1], length), want[name]):
+                return None
+    return found
 
 
 def _same(left: Array, right: Array) -> bool:
