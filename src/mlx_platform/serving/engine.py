@@ -113,6 +113,7 @@ class Engine:
         await loop.run_in_executor(self._helpers, self.caches.check)
         self.caches.start()
         settings = self._settings
+        rows = None if settings.max_batch_size == "auto" else settings.max_batch_size
         self.warm = await loop.run_in_executor(
             self._helpers,
             partial(
@@ -120,7 +121,6 @@ class Engine:
                 self.model,
                 self.signature,
                 rows,
-        rows = None if settings.max_batch_size == "auto" else settings.max_batch_size
                 longest=tuning.LATENCY_SHARE * settings.request_timeout_ms / 1000,
                 workers=tuning.most_workers(settings, self.model.session),
             ),
