@@ -7,10 +7,12 @@ import pytest
 from simulated_gpu import VARIABLE, Gpus, simulated_runtime
 
 from mlx_platform.core.errors import DeadlineError, UsageError
+from mlx_platform.core.settings import DegradeSettings, ServingSettings
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package
-from mlx_platform.inference.session import DeviceError, OutOfMemoryError
-from mlx_platform.serving.devices.chain import ChainPolicy, DeviceChain, fallback_devices
+from mlx_platform.inference.session import DeviceError, OutOfMemoryError, open_session
+from mlx_platform.serving.devices.chain import ChainPolicy, DeviceChain
+from mlx_platform.serving.devices.plan import device_chain
 
 X = {"x": np.array([[1, 2, 3, 4]], np.float32)}
 OUT = ("probabilities",)
@@ -31,7 +33,8 @@ def chain_of(gpus, packages):
 
     def make(network, *devices, home="cuda", probe=ALWAYS):
         model = Model.load(open_package(packages[network]), name=network, device=home, threads=1)
-        chain = DeviceChain(model, ChainPolicy(devices, probe=probe))
+        policy = ChainPolicy(devices, probe=probe)
+        chain = DeviceChain(model, policy, lambda path, device: open_session(path, device=device))
         chain.prepare()
         chains.append(chain)
         return chain
@@ -184,7 +187,18 @@ def test_a_run_that_is_too_late_is_no_fault_of_the_device(chain_of):
     assert (chain.degraded, chain.rebuilds) == ("", 0)
 
 
-def test_devices_that_this_runtime_does_not_know_are_left_out_and_nonsense_is_refused():
-    assert fallback_devices(("cuda", "cpu"), ["CPUExecutionProvider"]) == ("cpu",)
+def test_the_chain_of_settings_holds_what_this_runtime_knows(packages):
+    model = Model.load(open_package(packages["affine"]), device="cpu", threads=1)
+    assert device_chain(model, ServingSettings()).devices == ("cpu",)
     with pytest.raises(UsageError, match="no device"):
-        fallback_devices(("gpu",), ["CPUExecutionProvider"])
+        device_chain(model, ServingSettings(degrade=DegradeSettings(devices=("gpu",))))
+
+
+def test_the_chain_of_settings_goes_over_all_devices_of_the_machine(gpus, packages):
+    model = Model.load(open_package(packages["affine"]), device="tensorrt", threads=1)
+    chain = device_chain(model, ServingSettings())
+    chain.prepare()
+    gpus.set(tensorrt="lost", cuda="lost")
+    chain.run(X, OUT, 5)
+    chain.close()
+    assert (chain.devices, chain.degraded) == (("tensorrt", "cuda", "cpu"), "cpu")

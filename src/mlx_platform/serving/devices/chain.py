@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,8 @@ import numpy as np
 
 from mlx_platform.core.errors import DeadlineError, MlxError, UsageError
 from mlx_platform.core.tensors import Array, Tensors
-from mlx_platform.inference.device import parse_device
 from mlx_platform.inference.model import Model
-from mlx_platform.inference.session import DeviceError, OutOfMemoryError, Session, open_session
+from mlx_platform.inference.session import DeviceError, OutOfMemoryError, Session
 from mlx_platform.serving.metrics import Sample
 from mlx_platform.serving.warmup import example_feeds
 
@@ -38,12 +37,11 @@ class ChainPolicy:
     """Where to go from the model's own device, and when to look for it again.
 
     `devices` are the next ones, in order; a lost one is tried again after `probe` seconds, then later and
-    later; a session gets `memory` bytes, 0 sets no limit.
+    later.
     """
 
     devices: tuple[str, ...] = ()
     probe: float = 5.0
-    memory: int = 0
 
 
 class DeviceChain:
@@ -52,13 +50,13 @@ class DeviceChain:
     Args:
         model: loaded on its own device, the head of the chain. It is given another session when that fails.
         policy: the rest of the chain.
-        open_on: makes a session of a file on a device, by default as the model's own was made.
+        open_on: makes a session of a file on a device.
     """
 
-    def __init__(self, model: Model, policy: ChainPolicy, open_on: Open | None = None) -> None:
+    def __init__(self, model: Model, policy: ChainPolicy, open_on: Open) -> None:
         self._model = model
         self._policy = policy
-        self._open = open_on or _opener(model, policy)
+        self._open = open_on
         home = model.session.device
         self.devices = (home, *(device for device in policy.devices if device != home))
         self.position = 0  # in `devices`; their number when none of them works
@@ -252,21 +250,3 @@ class DeviceChain:
     def _is_right(self, session: Session) -> bool:
         model = Model(self._model.package, session, name=self._model.name, version=self._model.version)
         return self._works(session) and not model.self_check()
-
-
-def fallback_devices(configured: Sequence[str], available: Sequence[str]) -> tuple[str, ...]:
-    """The configured devices that this ONNX Runtime has providers for.
-
-    Raises:
-        UsageError: one that there is not anywhere.
-    """
-    return tuple(text for text in configured if parse_device(text).providers[0] in available)
-
-
-def _opener(model: Model, policy: ChainPolicy) -> Open:
-    threads = model.session.threads
-
-    def open_on(path: Path, device: str) -> Session:
-        return open_session(path, device=device, threads=threads, memory=policy.memory)
-
-    return open_on
