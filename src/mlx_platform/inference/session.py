@@ -66,6 +66,12 @@ def runtime() -> Any:
     return onnxruntime
 
 
+def available_providers() -> list[str]:
+    """The execution providers that this ONNX Runtime was built with; not all need work on this machine."""
+    names: list[str] = runtime().get_available_providers()
+    return names
+
+
 class _Watchdog:
     """One thread for all timed runs of a session: it ends those that are late, and itself when it is idle."""
 
@@ -117,7 +123,7 @@ class Session:
         ort = runtime()
         if not path.is_file():
             raise NotFoundError(f"There is no model {path}.")
-        available = ort.get_available_providers()
+        available = available_providers()
         wanted = choose(device, available)
         self.path = path
         self.threads = threads or max(1, _cores() // 2)

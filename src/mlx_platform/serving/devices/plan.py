@@ -6,7 +6,7 @@ from mlx_platform.core.settings import ServingSettings
 from mlx_platform.inference.device import choose, parse_device
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import Package
-from mlx_platform.inference.session import Session, open_session, runtime
+from mlx_platform.inference.session import Session, available_providers, open_session
 from mlx_platform.serving.devices.chain import ChainPolicy, DeviceChain
 from mlx_platform.serving.devices.memory import memory_budget
 
@@ -18,7 +18,7 @@ def session_memory(package: Package, device: str, settings: ServingSettings) -> 
         UsageError: there is no such device.
         UnavailableError: the package does not fit.
     """
-    found = str(choose(device, runtime().get_available_providers()))
+    found = str(choose(device, available_providers()))
     mates = sum(str(parse_device(other)) == found for other in settings.devices) or settings.processes
     return memory_budget(
         found,
@@ -35,7 +35,7 @@ def device_chain(model: Model, settings: ServingSettings) -> DeviceChain:
     Raises:
         UsageError: one of the devices in the settings is none.
     """
-    available = runtime().get_available_providers()
+    available = available_providers()
     usable = [text for text in settings.degrade.devices if parse_device(text).providers[0] in available]
 
     def open_on(path: Path, device: str) -> Session:
