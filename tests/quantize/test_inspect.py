@@ -83,11 +83,11 @@ def test_convolutions_alone_are_refused_by_what_takes_none(save_model) -> None:
 def test_a_recurrent_layer_stays_float_with_its_reason(save_model) -> None:
     rng = np.random.default_rng(0)
     weights = {
-        "w": rng.normal(size=(1, 16, 4)).astype(np.float32),
-        "r": rng.normal(size=(1, 16, 4)).astype(np.float32),
+        "w": rng.normal(size=(1, 32, 8)).astype(np.float32),
+        "r": rng.normal(size=(1, 32, 8)).astype(np.float32),
     }
-    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], "memory", hidden_size=4)
-    found = look(save_model([node], {"x": ["t", "n", 4]}, {"y": ["t", 1, "n", 4]}, weights))
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], "memory", hidden_size=8)
+    found = look(save_model([node], {"x": ["t", "n", 8]}, {"y": ["t", 1, "n", 8]}, weights))
 
     assert "no static integer kernel" in found.left_out["memory"]
     with pytest.raises(UndecidedError, match="Recurrent") as caught:

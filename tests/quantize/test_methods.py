@@ -50,15 +50,15 @@ def test_float16_weights_halve_the_file_and_change_next_to_nothing(
 
 
 def test_a_weight_beyond_float16_stays_float32(save_model, tmp_path: Path) -> None:
-    weights = {"w": np.full((4, 4), 70_000, np.float32), "v": np.eye(4, dtype=np.float32)}
+    weights = {"w": np.full((16, 16), 70_000, np.float32), "v": np.eye(16, dtype=np.float32)}
     nodes = [helper.make_node("MatMul", [a, b], [c], c) for a, b, c in (("x", "w", "h"), ("h", "v", "y"))]
-    path = save_model(nodes, {"x": ["n", 4]}, {"y": ["n", 4]}, weights)
+    path = save_model(nodes, {"x": ["n", 16]}, {"y": ["n", 16]}, weights)
 
-    made = made_by("fp16", path, tmp_path / "q", [{"x": np.ones((2, 4), np.float32)}])
+    made = made_by("fp16", path, tmp_path / "q", [{"x": np.ones((2, 16), np.float32)}])
 
     stored = {tensor.name: tensor.data_type for tensor in onnx.load(made.path).graph.initializer}
     assert stored == {"w": onnx.TensorProto.FLOAT, "v_half": onnx.TensorProto.FLOAT16}
-    assert made.built.notes == ("1 weight beyond the range of float16 stayed float32.",)
+    assert made.left_out == {"h": "Its weight is beyond the range of float16."}
 
 
 def test_int4_weights_are_the_smallest(perceptron: Path, digits, tmp_path: Path) -> None:

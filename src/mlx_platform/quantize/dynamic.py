@@ -10,20 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlx_platform.quantize.inspect import Layer, inspect
+from mlx_platform.quantize.inspect import TAKES, Layer, inspect
 from mlx_platform.quantize.plan import Built, Plan
 from mlx_platform.quantize.storage import load, save
 from mlx_platform.quantize.target import Target
 from mlx_platform.quantize.tidy import constants_of, drop_unused, tidy
 
-OPERATORS = frozenset({"MatMul", "Gemm", "Gather"})
-"""Convolutions have no fast kernel that quantizes as it goes."""
 _LARGEST, _REDUCED = 127, 64
 
 
 def plan_dynamic(model: Any) -> Plan:
     """The products and embeddings of a prepared `onnx.ModelProto`."""
-    return Plan(tuple(layer for layer in inspect(model).layers if layer.operator in OPERATORS), (), ())
+    return Plan(tuple(layer for layer in inspect(model).layers if layer.operator in TAKES["dynamic"]), (), ())
 
 
 def build_dynamic(prepared: Path, out: Path, chosen: Plan, target: Target) -> Built:

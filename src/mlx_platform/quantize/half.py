@@ -4,23 +4,33 @@ Processors that are no GPU have few float16 kernels: a graph that computes in fl
 around every operator. Weights that are cast once, when the model is loaded, cost no time at all.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlx_platform.core.text import plural
-from mlx_platform.quantize.inspect import inspect
+from mlx_platform.core.errors import UndecidedError
+from mlx_platform.quantize.inspect import Layer, matrices_of
 from mlx_platform.quantize.plan import Built, Plan
 from mlx_platform.quantize.storage import load, save
-from mlx_platform.quantize.tidy import all_graphs, tidy
+from mlx_platform.quantize.tidy import all_graphs, all_nodes, tidy
 
 _LARGEST = float(np.finfo(np.float16).max)
+_TOO_LARGE = "Its weight is beyond the range of float16."
 
 
 def plan_half(model: Any) -> Plan:
-    """The layers of the main graph; weights of other nodes and of inner graphs are halved all the same."""
-    return Plan(inspect(model).layers, (), ())
+    """Every node of a prepared `onnx.ModelProto` that reads a float32 matrix, those in inner graphs too."""
+    layers = []
+    for graph in all_graphs(model.graph):
+        matrices = {tensor.name: tensor for tensor in matrices_of(graph)}
+        for node in all_nodes(graph):
+            name = next((name for name in node.input if name in matrices), None)
+            if name is not None:
+                size = math.prod(matrices[name].dims)
+                layers.append(Layer(node.name or name, node.op_type, name, None, size))
+    return Plan(tuple(layers), (), ())
 
 
 def build_half(prepared: Path, out: Path, chosen: Plan) -> Built:
@@ -29,40 +39,39 @@ def build_half(prepared: Path, out: Path, chosen: Plan) -> Built:
     Args:
         prepared: the prepared model.
         out: where to write.
-        chosen: from `plan_half`, or a part of it: what other layers read stays as it is.
+        chosen: from `plan_half`, or a part of it: what other nodes read stays as it is.
     """
     original, model = load(prepared), load(prepared)
-    kept = {layer.weight for layer in inspect(model).layers} - {layer.weight for layer in chosen.layers}
-    too_large = 0
+    wanted = {layer.weight for layer in chosen.layers}
+    wanted -= {
+        layer.weight for layer in plan_half(model).without({each.node for each in chosen.layers}).layers
+    }
+    too_large: set[str] = set()
     for graph in all_graphs(model.graph):
-        too_large += _halve(graph, kept)
+        too_large |= _halve(graph, wanted)
+    if too_large >= wanted:
+        raise UndecidedError("Float16 can hold the values of no weight. Nothing was written.")
     tidy(model, original)
     save(model, out)
-    notes = (
-        (f"{plural(too_large, 'weight')} beyond the range of float16 stayed float32.",) if too_large else ()
-    )
-    return Built(chosen, {}, notes)
+    large = {layer.node: _TOO_LARGE for layer in chosen.layers if layer.weight in too_large}
+    return Built(chosen.without(large), large, ())
 
 
-def _halve(graph: Any, kept: set[str]) -> int:
-    """Halve the matrices of one graph; the number of those whose values float16 cannot hold."""
+def _halve(graph: Any, wanted: set[str]) -> set[str]:
+    """Halve matrices of one graph; the names of those whose values float16 cannot hold."""
     import onnx
     from onnx import helper, numpy_helper
 
-    outputs = {value.name for value in graph.output}
-    casts, too_large = [], 0
-    for tensor in graph.initializer:
+    casts, too_large = [], set()
+    for tensor in [tensor for tensor in matrices_of(graph) if tensor.name in wanted]:
         name = tensor.name
-        is_matrix = tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1
-        if not is_matrix or name in kept or name in outputs:
-            continue
         values = numpy_helper.to_array(tensor)
         if not (np.abs(values) <= _LARGEST).all():
-            too_large += 1
+            too_large.add(name)
             continue
-        half = f"{name}_half"
-        tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), half))
-        casts.append(helper.make_node("Cast", [half], [name], f"{name}_cast", to=onnx.TensorProto.FLOAT))
+        half = numpy_helper.from_array(values.astype(np.float16), f"{name}_half")
+        tensor.CopyFrom(half)
+        casts.append(helper.make_node("Cast", [half.name], [name], f"{name}_cast", to=onnx.TensorProto.FLOAT))
     nodes = [*casts, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)

@@ -37,6 +37,8 @@ _KERNEL_PREFIXES = (
     "GatherBlockQuantized",
 )
 _TYPE_OF = {"static": "INT8", "dynamic": "INT8", "fp16": "float16", "int4": "INT4"}
+_LEAST_NUMBERS = 128  # below, the nodes that bring a weight back take more bytes than a smaller type saves
+_NO_MATRIX = (f"It has no float32 weight of {_LEAST_NUMBERS} numbers or more in rows and columns.", "")
 _FLOAT = 1  # TensorProto.FLOAT
 _FLOATS = frozenset({_FLOAT, 10, 11, 16})  # and FLOAT16, DOUBLE, BFLOAT16
 _INPUTS_ARE_NOT_CONSTANT = 4  # before this IR version every initializer had to be listed as an input as well
@@ -73,8 +75,8 @@ class Inspection:
     """Facts about a graph.
 
     `layers` and `left_out` are about the main graph: the nodes that INT8 can take, and for each other one
-    with weights why it stays float. `numbers` counts all float weights, `matrices` those of two dimensions or
-    more in float32, wherever they are. `foreign` counts operators outside the ONNX standard.
+    with weights why it stays float. `numbers` counts all float weights, and `matrices` those that float16
+    can halve, in it and in all graphs inside. `foreign` counts operators outside the ONNX standard.
     """
 
     opset: int
@@ -118,7 +120,7 @@ def inspect(model: Any) -> Inspection:
         unnamed=sum(not node.name for node in graph.node),
         integer_nodes=sum(is_integer(node.op_type) for node in (*graph.node, *inner)),
         numbers=sum(math.prod(tensor.dims) for tensor in weights),
-        matrices=sum(tensor.data_type == _FLOAT and len(tensor.dims) > 1 for tensor in weights),
+        matrices=sum(map(_is_matrix, weights)),
     )
 
 
@@ -160,7 +162,7 @@ def refuse_unsuitable(inspection: Inspection, source: str, methods: Sequence[str
         )
     if any(inspection.taken(method) for method in methods):
         return
-    reason, hint = _why_nothing(inspection)
+    reason, hint = _NO_MATRIX if set(methods) == {"fp16"} else _why_nothing(inspection)
     small = " or ".join(dict.fromkeys(_TYPE_OF[method] for method in methods))
     present = ", ".join(
         f"{count} {printable(name)}" for name, count in list(inspection.operators.items())[:6]
@@ -170,6 +172,16 @@ def refuse_unsuitable(inspection: Inspection, source: str, methods: Sequence[str
         " Nothing was written.",
         hint=hint,
     )
+
+
+def matrices_of(graph: Any) -> list[Any]:
+    """The initializers of one graph that are worth a smaller type than float32, whoever reads them."""
+    outputs = {value.name for value in graph.output}
+    return [tensor for tensor in graph.initializer if _is_matrix(tensor) and tensor.name not in outputs]
+
+
+def _is_matrix(tensor: Any) -> bool:
+    return tensor.data_type == _FLOAT and len(tensor.dims) > 1 and math.prod(tensor.dims) >= _LEAST_NUMBERS
 
 
 def _why_nothing(inspection: Inspection) -> tuple[str, str]:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlx_platform.quantize.inspect import Layer, inspect
+from mlx_platform.quantize.inspect import TAKES, Layer, inspect
 from mlx_platform.quantize.plan import Built, Plan
 from mlx_platform.quantize.storage import load, save
 from mlx_platform.quantize.tidy import constants_of, drop_unused, tidy
 
-OPERATORS = frozenset({"MatMul", "Gemm", "Gather"})
 BLOCK = 32
 _DOMAIN = "com.microsoft"
 _LEVELS = 15
@@ -27,7 +26,7 @@ def plan_int4(model: Any) -> Plan:
     layers = [
         layer
         for layer in inspect(model).layers
-        if layer.operator in OPERATORS
+        if layer.operator in TAKES["int4"]
         and (layer.operator != "Gather" or constants[layer.weight].dims[1] % BLOCK == 0)
     ]
     return Plan(tuple(layers), (), ())

@@ -12,12 +12,15 @@ from mlx_platform.quantize.build import build
 from mlx_platform.quantize.calibrate import Range
 from mlx_platform.quantize.dynamic import build_dynamic, plan_dynamic
 from mlx_platform.quantize.half import build_half, plan_half
+from mlx_platform.quantize.inspect import TAKES, Inspection
 from mlx_platform.quantize.int4 import build_int4, plan_int4
 from mlx_platform.quantize.plan import Built, Plan, plan
 from mlx_platform.quantize.prepare import Prepared
 from mlx_platform.quantize.storage import files_of, load
-from mlx_platform.quantize.target import Target
+from mlx_platform.quantize.target import Target, caution, this_machine
 from mlx_platform.quantize.verify import LayerError, Verified, layer_errors, verify
+
+_OVERFLOW = 0.02  # a relative error above what rounding alone explains
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,14 @@ class Recipe:
     Attributes:
         title: for people.
         calibrated: whether it needs the ranges of activations.
+        integer: whether products run in integers whose sums a processor may overflow.
         plan: which nodes of a prepared `onnx.ModelProto` it would take.
         build: writes the model; see `make` for the arguments.
     """
 
     title: str
     calibrated: bool
+    integer: bool
     plan: Callable[[Any], Plan]
     build: Callable[[Prepared, Path, Plan, Target, Mapping[str, Range]], Built]
 
@@ -62,10 +67,10 @@ def _int4(
 
 
 METHODS: Mapping[str, Recipe] = {
-    "static": Recipe("static INT8", calibrated=True, plan=plan, build=_static),
-    "dynamic": Recipe("dynamic INT8", calibrated=False, plan=plan_dynamic, build=_dynamic),
-    "fp16": Recipe("float16 weights", calibrated=False, plan=plan_half, build=_half),
-    "int4": Recipe("INT4 weights", calibrated=False, plan=plan_int4, build=_int4),
+    "static": Recipe("static INT8", calibrated=True, integer=True, plan=plan, build=_static),
+    "dynamic": Recipe("dynamic INT8", calibrated=False, integer=True, plan=plan_dynamic, build=_dynamic),
+    "fp16": Recipe("float16 weights", calibrated=False, integer=False, plan=plan_half, build=_half),
+    "int4": Recipe("INT4 weights", calibrated=False, integer=False, plan=plan_int4, build=_int4),
 }
 
 
@@ -92,12 +97,36 @@ class Made:
     @property
     def left_out(self) -> Mapping[str, str]:
         """Weighted nodes that stayed float, with the reason."""
-        return {**self.prepared.inspection.left_out, **self.built.left_out}
+        return {**_not_for(self.method, self.prepared.inspection), **self.built.left_out}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know about it: how the model was changed before, and what the result is not good for."""
+        found = [*self.prepared.notes, *self.built.notes]
+        if METHODS[self.method].integer:
+            found.append(caution(self.target, this_machine()))
+        if self.verified.overflow > _OVERFLOW:
+            found.append(
+                f"Sums of 8-bit products overflow on this processor: outputs are"
+                f" {100 * self.verified.overflow:.0f} % off what the same file gives elsewhere."
+            )
+        return tuple(filter(None, found))
 
     @property
     def files(self) -> tuple[Path, ...]:
         """Everything that belongs to the model, `path` first."""
         return files_of(self.path)
+
+
+def _not_for(method: str, inspection: Inspection) -> dict[str, str]:
+    if method == "fp16":
+        return {}
+    others = {
+        layer.node: "Convolutions have no fast kernel for it."
+        for layer in inspection.layers
+        if layer.operator not in TAKES[method]
+    }
+    return {**inspection.left_out, **others}
 
 
 def recipe_of(method: str) -> Recipe:
@@ -122,7 +151,7 @@ def plan_of(method: str, prepared: Prepared) -> Plan:
         UndecidedError: it has nothing to take in this model.
     """
     recipe = recipe_of(method)
-    chosen = recipe.plan(load(prepared.path))
+    chosen = recipe.plan(load(prepared.path, weights=False))
     if not chosen.layers:
         raise UndecidedError(
             f"{printable(prepared.name)} has no layer for {recipe.title}. Nothing was written.",

@@ -13,7 +13,7 @@ from mlx_platform.core.text import plural, printable
 from mlx_platform.quantize.inspect import Inspection, inspect, inspect_file, refuse_unsuitable
 from mlx_platform.quantize.runtime import refused, start
 from mlx_platform.quantize.storage import SIZE_CAP, check_space, load, remove, save, size_with_weights
-from mlx_platform.quantize.tidy import keep_signature
+from mlx_platform.quantize.tidy import all_graphs, keep_signature
 from mlx_platform.quantize.widen import is_half, widen
 
 _PER_CHANNEL_OPSET = 13
@@ -73,6 +73,7 @@ def prepare(
     if widened:
         widen(model)
         notes.append("Its float16 weights were brought to float32, in which the processor computes.")
+    _lift_constants(model)
     upgraded = _upgrade(model)
     plain, folded, path = (folder / f"{step}.onnx" for step in ("plain", "folded", "prepared"))
     ready = upgraded or model
@@ -133,6 +134,21 @@ def _upgrade(model: Any) -> Any | None:
         ) from error
     upgraded.ir_version = _PER_CHANNEL_IR
     return upgraded
+
+
+def _lift_constants(model: Any) -> None:
+    """Make initializers of Constant nodes, in inner graphs as well, which no optimization looks into."""
+    for graph in all_graphs(model.graph):
+        kept = []
+        for node in graph.node:
+            value = next((each.t for each in node.attribute if each.name == "value"), None)
+            if node.op_type != "Constant" or value is None:
+                kept.append(node)
+                continue
+            value.name = node.output[0]
+            graph.initializer.append(value)
+        del graph.node[:]
+        graph.node.extend(kept)
 
 
 def _name_nodes(model: Any) -> None:

@@ -11,7 +11,7 @@ from mlx_platform.quantize.methods import make, plan_of
 from mlx_platform.quantize.plan import Built
 from mlx_platform.quantize.prepare import Prepared, prepare
 from mlx_platform.quantize.rule import Rule
-from mlx_platform.quantize.target import Target, this_machine
+from mlx_platform.quantize.target import AUTO, Target, parse_target
 from mlx_platform.quantize.verify import LayerError, Verified
 
 
@@ -72,7 +72,7 @@ def quantize_static(
         UsageError: a calibration row makes a tensor NaN or infinite.
     """
     options = options or StaticOptions()
-    target, threads = options.target or this_machine(), options.threads
+    target, threads = options.target or parse_target(AUTO), options.threads
     prepared = prepare(model_path, folder, probe, threads=threads, name=name)
     recalled = observe(
         prepared,
