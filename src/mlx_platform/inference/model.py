@@ -99,11 +99,6 @@ class Model:
         return self._pipeline.kinds
 
     @property
-    def column_kinds(self) -> Kinds:
-        """What each column holds that the pipeline takes by name."""
-        return self._pipeline.kinds
-
-    @property
     def kinds(self) -> Kinds:
         """What each column holds that is taken by name."""
         return self._pipeline.kinds
@@ -119,6 +114,10 @@ class Model:
     def prepare(self, rows: Columns) -> Encoded:
         """Like `encode`, with how to put together what the outputs say of rows that were taken in parts."""
         return self._pipeline.encode(rows)
+
+    def restored(self, arrays: Tensors) -> Encoded:
+        """What `prepare` gave, of what its `packed` made."""
+        return self._pipeline.unpacked(arrays)
 
     @property
     def has_cheap_steps(self) -> bool:

@@ -46,6 +46,12 @@ class Encoded:
         """The output tensors of the rows, of those that the feeds gave."""
         return dict(tensors) if self.parts is None else self.parts.merged(tensors)
 
+    def packed(self) -> dict[str, Array]:
+        """Feeds and parts as one set of arrays, for whoever keeps them; see `Pipeline.unpacked`."""
+        if self.parts is None:
+            return self.feeds
+        return self.feeds | {PARTS: self.parts.counts, WEIGHTS: self.parts.weights}
+
 
 class Pipeline:
     """The steps of one model, their assets loaded; safe to use from many threads.
@@ -98,11 +104,16 @@ class Pipeline:
             feeds[spec.name] = tensor
         return Encoded(feeds, parts, seconds)
 
+    def unpacked(self, arrays: Tensors) -> Encoded:
+        """What `Encoded.packed` made."""
+        parts = self._parts(arrays)
+        return Encoded({name: array for name, array in arrays.items() if name not in {PARTS, WEIGHTS}}, parts)
+
     @property
     def _of_parts(self) -> tuple[str, ...]:
         return self._splitter.makes if self._splitter is not None else ()
 
-    def _parts(self, batch: Batch) -> Parts | None:
+    def _parts(self, batch: Tensors) -> Parts | None:
         splitter = self._splitter
         if splitter is None or splitter.merge is None:
             return None
