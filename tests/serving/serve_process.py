@@ -7,6 +7,7 @@ from pathlib import Path
 import orjson
 
 from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.tables import read_table
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package
 from mlx_platform.serving.server import Addresses, run
@@ -14,7 +15,7 @@ from mlx_platform.traffic.writer import TrafficWriter
 
 
 def main(package: str, name: str, traffic: str, settings: str) -> None:
-    chosen = ServingSettings(**orjson.loads(settings))
+    chosen = read_table(ServingSettings, orjson.loads(settings), source="the test")
     model = Model.load(open_package(Path(package)), name=name, version="3", device="cpu", threads=1)
     writer = None
     if traffic:

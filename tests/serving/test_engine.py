@@ -12,10 +12,12 @@ from mlx_platform.core.settings import ServingSettings
 from mlx_platform.serving.app import App
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exchange import Exchange
+from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.http_protocol import RESPOND
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import Refusal
+from mlx_platform.serving.served import Served
 
 
 def exchange():
@@ -53,7 +55,8 @@ async def call(engine, method, path, body=b""):
         answers.append((status, head, body, close))
 
     scope = {"method": method, "raw_path": path, "headers": [], RESPOND: respond}
-    await App(engine, ServingSettings())(scope, receive, None)
+    settings = ServingSettings()
+    await App(Served(engine, settings), settings, RequestIds())(scope, receive, None)
     (answer,) = answers
     return answer
 

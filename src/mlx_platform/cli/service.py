@@ -23,6 +23,7 @@ def add_commands(app: typer.Typer) -> None:
         examples=(
             "mlx serve digits@production",
             "mlx serve digits/3 --port 8080 --admin-port 9090 --traffic traffic/",
+            "mlx serve digits/3 --cache memory",
         ),
     )
     def serve(
@@ -44,6 +45,10 @@ def add_commands(app: typer.Typer) -> None:
         traffic: Annotated[
             Path | None, typer.Option("--traffic", metavar="DIR", help="Log requests and answers here.")
         ] = None,
+        cache: Annotated[
+            str | None,
+            typer.Option("--cache", metavar="off|memory|redis", help="Where answers are remembered."),
+        ] = None,
     ) -> "Result":
         """Serve exactly this version over HTTP until SIGTERM or Ctrl-C."""
         from mlx_platform.workflows.serve import serve as workflow
@@ -56,6 +61,7 @@ def add_commands(app: typer.Typer) -> None:
             port=port,
             admin_port=admin_port,
             traffic=traffic,
+            cache=cache,
             on_ready=lambda addresses: _announce(run, addresses),
         )
 

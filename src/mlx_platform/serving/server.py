@@ -17,6 +17,7 @@ from mlx_platform.serving.access import Access
 from mlx_platform.serving.admin import AdminApp
 from mlx_platform.serving.app import App
 from mlx_platform.serving.back_thread import BackThread
+from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.http_protocol import HttpLimits
@@ -46,7 +47,12 @@ OnReady = Callable[[Addresses], None]
 
 
 def run(
-    model: Model, settings: ServingSettings, writer: TrafficWriter | None, *, on_ready: OnReady
+    model: Model,
+    settings: ServingSettings,
+    writer: TrafficWriter | None,
+    *,
+    embedder: Model | None = None,
+    on_ready: OnReady,
 ) -> Metrics:
     """Serve until SIGTERM or SIGINT, then finish what was accepted; a second signal cuts that short.
 
@@ -54,15 +60,17 @@ def run(
         model: the loaded model; it is checked against its golden cases before the server is ready.
         settings: addresses, limits, batching.
         writer: the traffic log; everything accepted is in it when this returns, and it is closed.
+        embedder: the model of the semantic cache, where this version has one.
         on_ready: called once, when the server takes requests.
 
     Returns:
         What was measured.
 
     Raises:
-        UsageError: an address cannot be used.
+        UsageError: an address cannot be used, or settings cannot be followed.
         GateFailedError: the model does not pass its self-check.
     """
+    caches = Caches.of(model, settings, embedder)
     access = Access.of(settings, os.environ)
     data = bind(settings.host, settings.port, "--port")
     try:
@@ -70,7 +78,7 @@ def run(
     except UsageError:
         data.close()
         raise
-    server = _Server(model, settings, writer, access, on_ready)
+    server = _Server(model, settings, writer, access, caches, on_ready)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         try:
             runner.run(server.serve(data, admin))
@@ -93,6 +101,7 @@ class _Server:
         settings: ServingSettings,
         writer: TrafficWriter | None,
         access: Access,
+        caches: Caches,
         on_ready: OnReady,
     ) -> None:
         self.metrics = Metrics()
@@ -100,13 +109,14 @@ class _Server:
         self._settings = settings
         self._writer = writer
         self._access = access
+        self._caches = caches
         self._pulse = Pulse()
         self._on_ready = on_ready
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
 
     async def serve(self, data: socket.socket, admin: socket.socket) -> None:
-        engine = Engine(self._model, self._settings, self.metrics, self._writer)
+        engine = Engine(self._model, self._settings, self.metrics, self._writer, caches=self._caches)
         settings = self._settings
         limits = HttpLimits(
             body_bytes=settings.max_body_bytes,

@@ -10,6 +10,7 @@ from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tables import changed
 from mlx_platform.core.text import plural
 from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.embedding import open_embedder
 from mlx_platform.workflows.subject import Subject, alias_warnings, open_model, open_subject
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def serve(
     port: int | None = None,
     admin_port: int | None = None,
     traffic: Path | None = None,
+    cache: str | None = None,
     on_ready: "OnReady",
 ) -> Result:
     """Serve exactly this version until SIGTERM or SIGINT, and drain.
@@ -41,6 +43,7 @@ def serve(
         port: 0 takes a free one.
         admin_port: of the second listener, for metrics and health; 0 takes a free one.
         traffic: folder of the traffic log, instead of the configured one.
+        cache: "off", "memory" or "redis", instead of what is configured.
         on_ready: called once with the addresses, when the server takes requests.
 
     Raises:
@@ -50,21 +53,28 @@ def serve(
     """
     from mlx_platform.serving.server import run
 
-    settings = _settings(context, host=host, port=port, admin_port=admin_port, traffic=traffic)
-    with open_subject(context, ref) as subject:
+    settings = _settings(
+        context, host=host, port=port, admin_port=admin_port, traffic=traffic, cache=cache
+    )
+    with (
+        open_subject(context, ref) as subject,
+        open_embedder(context, settings.semantic_cache, subject.name, device=device) as embedder,
+    ):
         warnings = (*alias_warnings(context, ref), *subject.warnings)
         for warning in warnings:
             _logger.warning(warning)  # now, not only in the result of a server that runs for weeks
         model = open_model(context, subject, device=device, threads=settings.intra_op_threads)
         writer = _writer(context, settings, subject)
-        metrics = run(model, settings, writer, on_ready=on_ready)
+        metrics = run(model, settings, writer, embedder=embedder, on_ready=on_ready)
         return _result(subject, metrics, writer, warnings)
 
 
 def _settings(context: Context, **overrides: Any) -> ServingSettings:
-    traffic = overrides.pop("traffic")
+    traffic, cache = overrides.pop("traffic"), overrides.pop("cache")
     changes = {key: value for key, value in overrides.items() if value is not None}
     configured = context.settings.serving
+    if cache is not None:
+        changes["cache"] = changed(configured.cache, {"backend": cache}, source="--cache")
     if traffic is not None:
         changes["traffic"] = str(traffic.absolute())
     elif configured.traffic:
