@@ -3,12 +3,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.quantize.agreement import relative_error
 from mlx_platform.quantize.int4 import BLOCK, pack
-from mlx_platform.quantize.methods import METHODS, Made, make
+from mlx_platform.quantize.methods import METHODS, Made, make, plan_of
 from mlx_platform.quantize.prepare import prepare
 from mlx_platform.quantize.runtime import start
 from mlx_platform.quantize.target import AVX2
@@ -16,7 +16,7 @@ from mlx_platform.quantize.target import AVX2
 
 def made_by(method: str, path: Path, folder: Path, feeds, **options) -> Made:
     folder.mkdir(exist_ok=True)
-    prepared = prepare(path, folder, feeds[:2])
+    prepared = prepare(path, folder, feeds[:2], methods=[method] if method in METHODS else ["static"])
     return make(method, prepared, folder / f"{method}.onnx", feeds[:2], AVX2, **options)
 
 
@@ -59,6 +59,43 @@ def test_a_weight_beyond_float16_stays_float32(save_model, tmp_path: Path) -> No
     stored = {tensor.name: tensor.data_type for tensor in onnx.load(made.path).graph.initializer}
     assert stored == {"w": onnx.TensorProto.FLOAT, "v_half": onnx.TensorProto.FLOAT16}
     assert made.left_out == {"h": "Its weight is beyond the range of float16."}
+
+
+def memory(save_model) -> Path:
+    """An LSTM in both branches of a condition, with weights that the branches share."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(1, 64, 16)).astype(np.float32) for name in ("w", "r")}
+
+    def branch(name: str, factor: float) -> onnx.GraphProto:
+        nodes = [
+            helper.make_node(
+                "Constant", [], [f"{name}_f"], value=numpy_helper.from_array(np.float32(factor))
+            ),
+            helper.make_node("Mul", ["x", f"{name}_f"], [f"{name}_x"]),
+            helper.make_node("LSTM", [f"{name}_x", "w", "r"], [name], f"{name}_memory", hidden_size=16),
+        ]
+        value = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["t", 1, "n", 16])
+        return helper.make_graph(nodes, name, [], [value])
+
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+        helper.make_node("Cast", ["m"], ["b"], to=onnx.TensorProto.BOOL),
+        helper.make_node("If", ["b"], ["y"], then_branch=branch("p", 1), else_branch=branch("q", 2)),
+    ]
+    return save_model(nodes, {"x": ["t", "n", 16]}, {"y": ["t", 1, "n", 16]}, weights)
+
+
+def test_the_weights_of_recurrent_layers_in_branches_are_halved(save_model, tmp_path: Path) -> None:
+    path = memory(save_model)
+    feeds = [{"x": np.random.default_rng(seed).normal(size=(5, 2, 16)).astype(np.float32)} for seed in (1, 2)]
+
+    made = made_by("fp16", path, tmp_path / "q", feeds)
+
+    assert made.verified.size_after < 0.7 * made.verified.size_before
+    for batch in feeds:
+        assert relative_error(run(path, batch)[0], run(made.path, batch)[0]) < 0.001
+    with pytest.raises(UndecidedError, match="no layer that INT8 helps"):
+        plan_of("static", made.prepared)
 
 
 def test_int4_weights_are_the_smallest(perceptron: Path, digits, tmp_path: Path) -> None:

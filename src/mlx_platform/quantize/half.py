@@ -21,15 +21,16 @@ _TOO_LARGE = "Its weight is beyond the range of float16."
 
 
 def plan_half(model: Any) -> Plan:
-    """Every node of a prepared `onnx.ModelProto` that reads a float32 matrix, those in inner graphs too."""
+    """Every float32 matrix of a prepared `onnx.ModelProto`, inner graphs too, with each node that reads it."""
     layers = []
     for graph in all_graphs(model.graph):
         matrices = {tensor.name: tensor for tensor in matrices_of(graph)}
         for node in all_nodes(graph):
-            name = next((name for name in node.input if name in matrices), None)
-            if name is not None:
-                size = math.prod(matrices[name].dims)
-                layers.append(Layer(node.name or name, node.op_type, name, None, size))
+            layers += [
+                Layer(node.name or name, node.op_type, name, None, math.prod(matrices[name].dims))
+                for name in dict.fromkeys(node.input)
+                if name in matrices
+            ]
     return Plan(tuple(layers), (), ())
 
 

@@ -12,7 +12,7 @@ from mlx_platform.quantize.build import build
 from mlx_platform.quantize.calibrate import Range
 from mlx_platform.quantize.dynamic import build_dynamic, plan_dynamic
 from mlx_platform.quantize.half import build_half, plan_half
-from mlx_platform.quantize.inspect import TAKES, Inspection
+from mlx_platform.quantize.inspect import TAKES, Inspection, refuse_unsuitable
 from mlx_platform.quantize.int4 import build_int4, plan_int4
 from mlx_platform.quantize.plan import Built, Plan, plan
 from mlx_platform.quantize.prepare import Prepared
@@ -153,10 +153,8 @@ def plan_of(method: str, prepared: Prepared) -> Plan:
     recipe = recipe_of(method)
     chosen = recipe.plan(load(prepared.path, weights=False))
     if not chosen.layers:
-        raise UndecidedError(
-            f"{printable(prepared.name)} has no layer for {recipe.title}. Nothing was written.",
-            hint="Other methods may apply: --method auto tries them all.",
-        )
+        refuse_unsuitable(prepared.inspection, prepared.name, [method])
+        raise UndecidedError(f"{printable(prepared.name)} has no layer for {recipe.title}.")
     return chosen
 
 

@@ -13,7 +13,7 @@ from mlx_platform.core.text import plural, printable
 from mlx_platform.quantize.inspect import Inspection, inspect, inspect_file, refuse_unsuitable
 from mlx_platform.quantize.runtime import refused, start
 from mlx_platform.quantize.storage import SIZE_CAP, check_space, load, remove, save, size_with_weights
-from mlx_platform.quantize.tidy import all_graphs, keep_signature
+from mlx_platform.quantize.tidy import all_graphs, keep_signature, share_equal
 from mlx_platform.quantize.widen import is_half, widen
 
 _PER_CHANNEL_OPSET = 13
@@ -87,6 +87,7 @@ def prepare(
     ready = _with_shapes(folded, folder)
     _name_nodes(ready)
     _flatten_biases(ready)
+    share_equal(ready.graph)
     keep_signature(ready, signature)
     save(ready, path, cap=cap)
     for leftover in (plain, folded):
@@ -112,7 +113,7 @@ def _notes(found: Inspection) -> list[str]:
 def _upgrade(model: Any) -> Any | None:
     """A copy at the first opset with scales per channel, or None where the model has it already."""
     import onnx
-    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import EncodeError
 
     if model.ir_version < _PER_CHANNEL_IR:
         constants = {tensor.name for tensor in model.graph.initializer}

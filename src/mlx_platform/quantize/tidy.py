@@ -1,9 +1,11 @@
 """Finishing touches to a rewritten graph: the same signature and notes as before, and nothing left over."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
 PRODUCER = "mlx"
+_LARGE = 1024  # bytes of a weight that is worth sharing
 
 
 def tidy(quantized: Any, original: Any) -> None:
@@ -39,6 +41,35 @@ def drop_unused(graph: Any) -> None:
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     del graph.initializer[:]
     graph.initializer.extend(kept)
+
+
+def share_equal(graph: Any) -> None:
+    """Let all who read equal large initializers read one, wherever in the graph and those inside they are.
+
+    Folding constants in the branches of a condition leaves a copy in each.
+    """
+    shared: dict[tuple[Any, ...], str] = {}
+    moved: dict[str, Any] = {}
+    for part in all_graphs(graph):
+        fixed = {value.name for value in part.output}
+        renamed = {}
+        for tensor in part.initializer:
+            if len(tensor.raw_data) < _LARGE or tensor.name in fixed:
+                continue
+            key = (tensor.data_type, *tensor.dims, hashlib.sha256(tensor.raw_data).digest())
+            if key not in shared:
+                shared[key] = tensor.name if part is graph else f"{tensor.name}_shared_{len(moved)}"
+                if part is not graph:
+                    moved[shared[key]] = type(tensor).FromString(tensor.SerializeToString())
+            renamed[tensor.name] = shared[key]
+        for node in all_nodes(part):
+            node.input[:] = [renamed.get(name, name) for name in node.input]
+        kept = [tensor for tensor in part.initializer if renamed.get(tensor.name, tensor.name) == tensor.name]
+        del part.initializer[:]
+        part.initializer.extend(kept)
+    for name, tensor in moved.items():
+        tensor.name = name
+        graph.initializer.append(tensor)
 
 
 def constants_of(graph: Any) -> dict[str, Any]:
