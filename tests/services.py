@@ -241,6 +241,19 @@ def free_port() -> int:
         return port
 
 
+def debian_program(name: str, package: str) -> str:
+    """The path of a program, installed from Debian's package where it is missing and may be."""
+    if shutil.which(name) is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+        for command in (["apt-get", "update", "-qq"], install):
+            subprocess.run(command, env=quiet, check=True)
+    found = shutil.which(name)
+    if found is None:
+        pytest.fail(f"{name} is not installed; Debian has it in {package}.")
+    return found
+
+
 def _postgres_programs() -> Path:
     found = _find_postgres()
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):

@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import onnx
 import orjson
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mlx_platform.core.tensors import TensorSpec
@@ -334,3 +337,48 @@ def shared(start_lasting_server: StartServer) -> Callable[[str], Server]:
         return running[network]
 
     return get
+
+
+class Collector:
+    """A collector of OpenTelemetry: keeps what it is sent, and answers what it is told to."""
+
+    def __init__(self) -> None:
+        self.messages: list[ExportTraceServiceRequest] = []
+        self.headers: list[Any] = []
+        self.paths: list[str] = []
+        self.status = 200
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                collector.messages.append(ExportTraceServiceRequest.FromString(body))
+                collector.headers.append(self.headers)
+                collector.paths.append(self.path)
+                self.send_response(collector.status)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def spans(self) -> list[Any]:
+        return [
+            span
+            for message in self.messages
+            for resource in message.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    made = Collector()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()

@@ -1,7 +1,9 @@
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from services import debian_program
 
 ROWS = {"rows": [{"a": 1, "b": 2, "c": 3, "d": 4}]}
 
@@ -58,9 +60,11 @@ def test_metrics_count_what_happened(serve, tmp_path):
 def test_the_counters_of_the_log_add_up(serve, tmp_path):
     server = serve("table", traffic=tmp_path / "log")
     with ThreadPoolExecutor(4) as callers:
-        list(callers.map(lambda _: server.post("/predict", ROWS), range(40)))
+        bodies = [ROWS, b"{", {"rows": []}, {"rows": [{"a": "x"}]}]
+        list(callers.map(lambda number: server.post("/predict", bodies[number % 4]), range(40)))
     samples = scrape(server)
     served = samples[("mlx_traffic_served_total",)]
+    assert served == samples[("mlx_predictions_total",)]
     logged, sampled_out = samples[("mlx_traffic_logged_total",)], samples[("mlx_traffic_sampled_out_total",)]
     dropped = sum(value for key, value in samples.items() if key[0] == "mlx_traffic_dropped_total")
     assert served == 40 == logged + dropped + sampled_out + samples[("mlx_traffic_pending",)]
@@ -113,3 +117,128 @@ def test_the_second_listener_only_reads(shared):
     assert server.request("POST", "/metrics", b"x").status == 405
     assert server.request("DELETE", "/debug/config").status == 405
     assert server.get("/debug/other").status == 404
+
+
+def start_guarded(serve, monkeypatch, network, **settings):
+    monkeypatch.setenv("MLX_ADMIN_TOKEN", "a-token-of-a-test")
+    return serve(network, **settings), {"Authorization": "Bearer a-token-of-a-test"}
+
+
+def test_debug_mode_shows_what_comes_in_with_personal_data_masked(serve, monkeypatch):
+    server, token = start_guarded(serve, monkeypatch, "kinds")
+    capture = "/debug/capture"
+    assert server.request("GET", capture).status == server.request("PUT", capture).status == 401
+    assert server.get(capture, token).json["on"] is False
+    assert server.request("PUT", capture, b'{"minutes": 2}', token).json["on"] is True
+    tensors = {
+        "t": ("BYTES", [1, 1], ["jane@example.org"]),
+        "f": ("FP32", [1, 1], [1.5]),
+        "i": ("INT64", [1], [491711234567]),
+        "u": ("UINT8", [1], [7]),
+        "b": ("BOOL", [1], [True]),
+        "d": ("FP64", [1], [0.25]),
+    }
+    inputs = {name: dict(zip(("datatype", "shape", "data"), t, strict=True)) for name, t in tensors.items()}
+    assert server.infer(inputs).status == 400  # FP16 has no form in JSON
+    server.infer({"i": inputs["i"]})
+    assert server.metric("mlx_debug_mode") == 1
+    first, second = reversed(server.get(capture, token).json["requests"])
+    assert (first["status"], first["endpoint"], second["status"]) == (400, "infer", 400)
+    assert server.request("DELETE", capture, None, token).json["on"] is False
+    assert server.get(capture, token).json["requests"] == []
+    assert server.metric("mlx_debug_mode") == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b'{"minutes": 0}',
+        b'{"minutes": 61}',
+        b'{"minutes": true}',
+        b'{"share": 2}',
+        b'{"more": 1}',
+    ],
+)
+def test_debug_mode_takes_minutes_and_a_share_within_limits(guarded, body):
+    server, token = guarded
+    assert server.request("PUT", "/debug/capture", body, token).status == 400
+    assert server.get("/debug/capture", token).json["on"] is False
+
+
+@pytest.fixture(scope="module")
+def guarded(start_lasting_server):
+    with pytest.MonkeyPatch.context() as patch:
+        yield start_guarded(start_lasting_server, patch, "table")
+
+
+def test_debug_mode_keeps_answers_timings_and_the_batch(guarded):
+    server, token = guarded
+    server.request("PUT", "/debug/capture", b"", token)
+    server.post("/predict", ROWS, {"X-Request-Id": "seen"})
+    (request,) = server.get("/debug/capture", token).json["requests"]
+    server.request("DELETE", "/debug/capture", b"", token)
+    assert (request["request_id"], request["batch_rows"], request["status"]) == ("seen", 1, 200)
+    assert request["inputs"]["a"]["data"] == [1]
+    assert set(request["timings_ms"]) >= {"ingress", "queue", "pre", "inference", "post", "egress", "total"}
+    assert len(request["outputs"]["probabilities"]["data"]) == 3
+
+
+def test_without_a_token_debug_mode_cannot_be_used(shared):
+    server = shared("table")
+    for method in ("GET", "PUT", "DELETE"):
+        reply = server.request(method, "/debug/capture")
+        assert (reply.status, "MLX_ADMIN_TOKEN" in reply.json["error"]) == (403, True)
+
+
+def test_from_elsewhere_everything_but_probes_takes_the_token(serve, monkeypatch):
+    server, token = start_guarded(serve, monkeypatch, "table", admin_host="0.0.0.0")  # noqa: S104
+    address = server.addresses["admin_url"]
+    assert address.startswith("http://0.0.0.0:")
+    elsewhere = {"Host": "metrics.example.org"}
+    assert server.get("/healthz", elsewhere).status == server.get("/readyz", elsewhere).status == 200
+    for path in ("/metrics", "/debug/config", "/debug/capture"):
+        reply = server.get(path, elsewhere)
+        assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
+        assert server.get(path, elsewhere | token).status == 200
+
+
+def test_a_trace_is_answered_with_the_span_of_the_request(shared):
+    server = shared("table")
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    reply = server.post("/predict", ROWS, {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
+    version, trace_id, span_id, flags = reply.headers["traceparent"].split("-")
+    assert (version, trace_id, flags) == ("00", trace, "01")
+    assert span_id != "00f067aa0ba902b7"
+    assert "traceparent" not in server.post("/predict", ROWS, {"traceparent": "garbage"}).headers
+    assert "server-timing" not in reply.headers
+
+
+def test_timings_and_traces_go_where_they_are_wanted(serve, collector):
+    server = serve("table", server_timing=True, trace_endpoint=collector.url)
+    reply = server.post("/predict", ROWS, {"X-Request-Id": "one"})
+    told = {part.partition(";")[0] for part in reply.headers["server-timing"].split(", ")}
+    assert told == {"ingress", "queue", "pre", "inference", "post", "egress", "total"}
+    failed = server.post("/predict", {"rows": []})
+    assert failed.status == 400
+    assert server.stop() == 0
+    roots = [span for span in collector.spans if not span.parent_span_id]
+    assert [dict_of(span)["http.response.status_code"] for span in roots] == [200, 400]
+    assert dict_of(roots[0])["mlx.request_id"] == "one"
+    assert roots[0].trace_id.hex() == reply.headers["traceparent"].split("-")[1]
+    stages = [span.name for span in collector.spans if span.parent_span_id == roots[0].span_id]
+    assert stages == ["ingress", "queue", "pre", "inference", "post", "egress"]
+
+
+def dict_of(span):
+    return {pair.key: pair.value.string_value or pair.value.int_value for pair in span.attributes}
+
+
+def test_the_metrics_are_as_prometheus_wants_them(shared):
+    server = shared("table")
+    server.post("/predict", ROWS)
+    text = server.get("/metrics").body
+    check = [debian_program("promtool", "prometheus"), "check", "metrics"]
+    done = subprocess.run(check, input=text, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -188,8 +188,10 @@ def test_the_log_holds_what_was_asked_and_answered(serve, tmp_path, load):
     assert server.post("/predict", {"rows": [ROWS["rows"][0]] * 33}).status == 200
     assert server.stop() == 0
     records, stats = read_log(tmp_path / "log")
-    predict, infer, long = sorted(records, key=lambda record: record.seq)
-    assert stats.records == 3
+    predict, infer, malformed, long = sorted(records, key=lambda record: record.seq)
+    assert stats.records == 4
+    assert (malformed.status, malformed.rows, malformed.inputs, malformed.hashes) == (400, 0, {}, {})
+    assert malformed.error.startswith("Input x")
     model = load("table")
     assert (predict.request_id, predict.endpoint, predict.status, predict.rows) == (
         "first",

@@ -1,12 +1,16 @@
 """The second listener: metrics, health and configuration, for those who run the server and nobody else."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import orjson
+
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.serving.access import Access
+from mlx_platform.serving.capture import MOST_MINUTES
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exposition import expose, make_registry
 from mlx_platform.serving.http_exchange import (
@@ -21,9 +25,10 @@ from mlx_platform.serving.http_exchange import (
 )
 from mlx_platform.serving.http_protocol import RESPOND
 from mlx_platform.serving.pulse import Pulse
-from mlx_platform.serving.refusal import Refusal
+from mlx_platform.serving.refusal import Refusal, malformed
 
 _logger = logging.getLogger(__name__)
+_MINUTES = 5.0
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -44,12 +49,16 @@ class AdminApp:
         self._settings = settings
         self._access = access
         self._pulse = pulse
+        self._capture = engine.observation.capture
         self._registry = make_registry(engine, pulse)
         self._routes: dict[tuple[str, str], _Route] = {
             ("GET", "/metrics"): _Route(self._metrics),
             ("GET", "/healthz"): _Route(self._live, probe=True),
             ("GET", "/readyz"): _Route(self._ready, probe=True),
             ("GET", "/debug/config"): _Route(self._config),
+            ("GET", "/debug/capture"): _Route(self._captured, protected=True),
+            ("PUT", "/debug/capture"): _Route(self._start_capture, protected=True),
+            ("DELETE", "/debug/capture"): _Route(self._stop_capture, protected=True),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, _send: Any) -> None:
@@ -60,6 +69,8 @@ class AdminApp:
             return
         except Refusal as refusal:
             response = error_response(refusal)
+            if refusal.status == 401:
+                response.headers.append((b"www-authenticate", b"Bearer"))
         except Exception:  # the rim: who watches the server is told, and its log has the traceback
             _logger.exception("The admin listener could not answer.")
             response = error_response(
@@ -99,6 +110,20 @@ class AdminApp:
     def _config(self, _body: bytes) -> Response:
         return json_response(self._configuration())
 
+    def _captured(self, _body: bytes) -> Response:
+        return json_response(self._capture.document())
+
+    def _start_capture(self, body: bytes) -> Response:
+        minutes, share = _wish(body)
+        self._capture.start(minutes, share)
+        # What nobody looks at any more is forgotten in time as well.
+        asyncio.get_running_loop().call_later(minutes * 60 + 1, self._capture.expire)
+        return self._captured(b"")
+
+    def _stop_capture(self, _body: bytes) -> Response:
+        self._capture.stop()
+        return self._captured(b"")
+
     def _configuration(self) -> dict[str, object]:
         """Every setting as it is in force, and what the warm-up found."""
         engine = self._engine
@@ -117,3 +142,23 @@ class AdminApp:
             },
             "settings": asdict(self._settings),
         }
+
+
+def _wish(body: bytes) -> tuple[float, float]:
+    """For how many minutes, and of which share of the requests, debug mode is wanted."""
+    try:
+        document = orjson.loads(body) if body.strip() else {}
+    except orjson.JSONDecodeError as error:
+        raise malformed("The body is no valid JSON.") from error
+    if not isinstance(document, dict) or not document.keys() <= {"minutes", "share"}:
+        raise malformed("The body is an object with minutes and share, or nothing.")
+    minutes, share = document.get("minutes", _MINUTES), document.get("share", 1.0)
+    if not _is_within(minutes, MOST_MINUTES):
+        raise malformed(f"The minutes must be a number above 0 and at most {MOST_MINUTES}.")
+    if not _is_within(share, 1):
+        raise malformed("The share must be a number above 0 and at most 1.")
+    return float(minutes), float(share)
+
+
+def _is_within(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most

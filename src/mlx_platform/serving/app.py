@@ -27,6 +27,7 @@ from mlx_platform.serving.http_exchange import (
     read_body,
 )
 from mlx_platform.serving.http_protocol import DISCONNECT_HOOK, RESPOND
+from mlx_platform.serving.metrics import ABANDONED
 from mlx_platform.serving.page import describe_in_html, describe_routes
 from mlx_platform.serving.predict_body import image_rows, parse_predict, render_predict
 from mlx_platform.serving.refusal import Refusal, malformed
@@ -215,6 +216,7 @@ class App:
             seconds = int(wish) / 1000
         exchange = self._served.open(request.id, endpoint, seconds)
         self._served.engine.caches.read_wishes(exchange, request.headers)
+        exchange.trace = self._served.engine.observation.begin(request.headers.get(b"traceparent"))
         request.scope[DISCONNECT_HOOK] = partial(self._served.engine.abandon, exchange)
         return exchange
 
@@ -231,9 +233,14 @@ class App:
             response = error_response(refusal)
         except asyncio.CancelledError:
             if exchange.abandoned:
+                self._served.finish(exchange, status=ABANDONED, error="The client left before the answer.")
                 raise _AbandonedError from None
             raise
-        self._served.finish(exchange, status=response.status, error=response.error)
+        except Exception:
+            self._served.finish(exchange, status=500, error="The server failed to answer.")
+            raise
+        total = self._served.finish(exchange, status=response.status, error=response.error)
+        response.headers += self._served.engine.observation.headers(exchange, total)
         if exchange.cache != "off":
             response.headers.append((b"x-cache", exchange.cache.encode()))
         return response

@@ -27,6 +27,7 @@ from mlx_platform.serving.costs import Costs
 from mlx_platform.serving.exchange import Exchange, write_record
 from mlx_platform.serving.job import Job, QueueFullError
 from mlx_platform.serving.metrics import Metrics
+from mlx_platform.serving.observation import Observation
 from mlx_platform.serving.predict_body import complaint
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import (
@@ -83,6 +84,8 @@ class Engine:
         self.draining = False  # not ready any more, but what still comes is answered
         self.closed = False
         self.batcher: Batcher | None = None
+        self.observation = Observation(model, settings)
+        metrics.sources.append(self.observation.samples)
         self._settings = settings
         # All that the network gives, as everywhere else: the answers are made from some of them.
         self._outputs = tuple(spec.name for spec in model.session.outputs)
@@ -216,8 +219,9 @@ class Engine:
             timings[stage] = seconds * 1000
         if "queue" in exchange.seconds:
             self.metrics.queue_wait.observe(exchange.seconds["queue"])
-        if exchange.inputs and self.writer is not None:
+        if self.writer is not None:
             write_record(exchange, self.model, self.writer, status=status, error=error, timings_ms=timings)
+        self.observation.finish(exchange, status, error, total)
 
     async def close(self, patience: float) -> None:
         """Finish what was accepted, for at most `patience` seconds."""
@@ -227,6 +231,7 @@ class Engine:
             await self.batcher.wait_for_runs()
         await self.caches.close()
         self._helpers.shutdown(wait=False, cancel_futures=True)
+        self.observation.close()
 
     def _check_rows(self, rows: int) -> None:
         if not rows:

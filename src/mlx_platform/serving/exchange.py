@@ -13,6 +13,7 @@ from mlx_platform.inference.hashes import stage_hash
 from mlx_platform.inference.model import Model
 from mlx_platform.serving.job import Job
 from mlx_platform.serving.json_tensors import all_finite
+from mlx_platform.serving.trace import Trace
 from mlx_platform.traffic.record import Record, is_sampled
 from mlx_platform.traffic.writer import RECORD_BYTES, TrafficWriter
 
@@ -47,6 +48,7 @@ class Exchange:
     seconds: dict[str, float] = field(default_factory=dict)
     batch_rows: int = 0
     jobs: list[Job] = field(default_factory=list)
+    trace: Trace | None = None
     abandoned: bool = False
     tenant: bytes = b""
     parameters: bytes = b""
@@ -65,6 +67,9 @@ def write_record(
     timings_ms: Mapping[str, float],
 ) -> None:
     """Hand an exchange to the traffic log; what is not in the sample is only counted.
+
+    A request that could not be read has a record as well, without inputs: so there is one for each prediction
+    that was asked for, and a log says how often clients got it wrong.
 
     Args:
         exchange: what happened.
@@ -131,7 +136,7 @@ def _encode(array: Array) -> Mapping[str, Any]:
 
 def _hashes(exchange: Exchange, *, payload: bool) -> dict[str, str]:
     """Hashes of the stages; not of tensors that are logged themselves, bit for bit."""
-    if payload and exchange.endpoint == "infer":
+    if not exchange.inputs or (payload and exchange.endpoint == "infer"):
         return {}
     hashes: dict[str, str] = {}
     if exchange.feeds:

@@ -115,8 +115,9 @@ class Served:
         exchange.seconds["ingress"] = time.monotonic() - exchange.started
         return await self.engine.predict(rows, exchange)
 
-    def finish(self, exchange: Exchange, *, status: int, error: str) -> None:
-        """Close the books on an exchange that was answered with this HTTP status."""
+    def finish(self, exchange: Exchange, *, status: int, error: str) -> float:
+        """Close the books on an exchange that was answered with this HTTP status; the seconds it took."""
         total = time.monotonic() - exchange.started
         self.statistics.observe(exchange, total, succeeded=status < 400)
         self.engine.finish(exchange, status=status, error=error, total=total)
+        return total
