@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from mlx_platform.inference.model import Model
-from mlx_platform.serving.http_exchange import header_lines
+from mlx_platform.serving.http_exchange import Header, header_lines
 
 _PLAIN = " !#$&'()*+,/:;=?@[]~"  # stands for itself in a header
 
@@ -16,7 +16,8 @@ class Identity:
 
     `arm` is the share of traffic that it gets. `degraded` is "" for the version on the device that was asked
     for, else the device that took over, "fallback" for another version, "rule" for a fixed answer. `head`
-    begins a document of the protocol, `answered_by` one of `/predict`, and `lines` are header lines.
+    begins a document of the protocol, `answered_by` one of `/predict`; `headers` say the same beside an
+    answer, and `lines` are these as they stand in HTTP.
     """
 
     model: Model
@@ -24,6 +25,7 @@ class Identity:
     degraded: str
     head: Mapping[str, object]
     answered_by: Mapping[str, object]
+    headers: tuple[Header, ...]
     lines: bytes
 
     @classmethod
@@ -41,4 +43,4 @@ class Identity:
             head["parameters"] = {"degraded": degraded}
             answered_by["degraded"] = degraded
             headers.append((b"x-mlx-degraded", degraded.encode()))
-        return cls(model, arm, degraded, head, answered_by, header_lines(headers))
+        return cls(model, arm, degraded, head, answered_by, tuple(headers), header_lines(headers))

@@ -38,9 +38,9 @@ class Statistics:
         self._add("success", seconds)
         taken = exchange.seconds
         for name, stages in _STAGES.items():
-            # Answers from a cache were never in a queue, nor computed.
-            if stages[0] in taken:
-                self._add(name, sum([taken.get(stage, 0.0) for stage in stages]))
+            spent = [taken[stage] for stage in stages if stage in taken]
+            if spent:  # an answer from a cache was never in a queue, nor computed
+                self._add(name, sum(spent))
 
     def _add(self, name: str, seconds: float) -> None:
         self._counts[name] += 1

@@ -1,0 +1,275 @@
+"""The methods of the protocol and of the health service, over what is served."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mlx_platform.core.tensors import NUMPY_TYPES
+from mlx_platform.serving import metadata, repository
+from mlx_platform.serving.exchange import Exchange
+from mlx_platform.serving.grpc.messages import HEALTH, INFERENCE, message_classes
+from mlx_platform.serving.grpc.tensors import parse_message, write_message
+from mlx_platform.serving.http_exchange import Header, RequestIds
+from mlx_platform.serving.identity import Identity
+from mlx_platform.serving.metrics import ABANDONED
+from mlx_platform.serving.refusal import Refusal, malformed
+from mlx_platform.serving.served import Served
+
+if TYPE_CHECKING:
+    import grpc
+
+_logger = logging.getLogger(__name__)
+SERVICE = f"{INFERENCE}.GRPCInferenceService"
+HEALTH_SERVICE = f"{HEALTH}.Health"
+_SERVING, _NOT_SERVING = 1, 2
+_WATCH_SECONDS = 0.25
+# What the message of a model's configuration has for names such as TYPE_FP32.
+_DATA_TYPES = {f"TYPE_{'STRING' if name == 'BYTES' else name}": n for n, name in enumerate(NUMPY_TYPES, 1)}
+
+Answer = Callable[[Any, "Call"], Awaitable[Any]]
+
+
+class Call:
+    """One call from its arrival to its end: who it is, and what its client is told beside the answer."""
+
+    def __init__(self, context: Any, ids: RequestIds) -> None:
+        self.context = context
+        self.headers = {
+            name.encode(): value.encode("utf-8", "replace") if isinstance(value, str) else value
+            for name, value in context.invocation_metadata() or ()
+        }
+        self.id = ids.choose(self.headers)
+        self.told: list[Header] = []
+        self.identity: Identity | None = None
+
+
+class Service:
+    """Answers calls on the event loop of the engine."""
+
+    def __init__(self, served: Served, ids: RequestIds) -> None:
+        self._served = served
+        self._ids = ids
+        self._classes = message_classes()
+        self._closing = asyncio.Event()
+
+    def handlers(self) -> tuple[Any, ...]:
+        """What a gRPC server is given; messages come and go as bytes."""
+        import grpc
+
+        answers: dict[str, Answer] = {
+            "ServerLive": self._live,
+            "ServerReady": self._ready,
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._server_metadata,
+            "ModelMetadata": self._model_metadata,
+            "ModelInfer": self._infer,
+            "ModelConfig": self._config,
+            "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+        }
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(
+                self._unary(SERVICE, name, f"{INFERENCE}.{name}", answer)
+            )
+            for name, answer in answers.items()
+        }
+        check = self._unary(HEALTH_SERVICE, "Check", f"{HEALTH}.HealthCheck", self._check_health)
+        health = {
+            "Check": grpc.unary_unary_rpc_method_handler(check),
+            "Watch": grpc.unary_stream_rpc_method_handler(self._watch_health),
+        }
+        return (
+            grpc.method_handlers_generic_handler(SERVICE, methods),
+            grpc.method_handlers_generic_handler(HEALTH_SERVICE, health),
+        )
+
+    def close(self) -> None:
+        """End what would otherwise go on for as long as its client likes."""
+        self._closing.set()
+
+    def _unary(
+        self, service: str, method: str, message: str, answer: Answer
+    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        takes = self._classes[f"{message}Request"]
+        route = f"/{service}/{method}"
+        metrics = self._served.engine.metrics
+
+        async def handle(body: bytes, context: Any) -> bytes:
+            started = time.monotonic()
+            call = Call(context, self._ids)
+            status, reply = 200, b""
+            try:
+                response = await answer(_parsed(takes, body), call)
+                reply = response.SerializeToString()
+            except Refusal as caught:
+                refusal, status = caught, caught.status
+            except asyncio.CancelledError:
+                metrics.observe_request(route, ABANDONED, time.monotonic() - started)
+                raise
+            except Exception:  # the rim: a caller gets an answer whatever happened, and the log the traceback
+                _logger.exception("A call could not be answered.")
+                refusal, status = (
+                    Refusal(500, "The server failed to answer: this is a fault of its own."),
+                    500,
+                )
+            metrics.observe_request(route, status, time.monotonic() - started)
+            trailer = self._trailer(call)
+            if status == 200:
+                context.set_trailing_metadata(trailer)
+                return reply
+            if refusal.retry_after:
+                trailer = (*trailer, ("grpc-retry-pushback-ms", str(refusal.retry_after * 1000)))
+            await context.abort(_code(refusal.status), refusal.message, trailer)
+            raise AssertionError
+
+        return handle
+
+    def _trailer(self, call: Call) -> tuple[tuple[str, str], ...]:
+        identity = call.identity or self._served.identity
+        headers = [(b"x-request-id", call.id.encode()), *identity.headers, *call.told]
+        return tuple((name.decode(), value.decode()) for name, value in headers)
+
+    def _new(self, message: str, /, **members: Any) -> Any:
+        return self._classes[f"{INFERENCE}.{message}"](**members)
+
+    async def _infer(self, message: Any, call: Call) -> Any:
+        self._served.check(message.model_name, message.model_version)
+        exchange = self._served.open(call.id, "infer", call.headers, call.context.time_remaining())
+        status, error = 200, ""
+        try:
+            return await self._answer_infer(message, exchange)
+        except Refusal as refusal:
+            status, error = refusal.status, refusal.message
+            raise
+        except asyncio.CancelledError:
+            # The client has gone, or its deadline has passed.
+            self._served.abandon(exchange)
+            status, error = ABANDONED, "The client left before the answer."
+            raise
+        except Exception:
+            status, error = 500, "The server failed to answer."
+            raise
+        finally:
+            total = self._served.finish(exchange, status=status, error=error)
+            call.told = self._served.told(exchange, total)
+            call.identity = exchange.identity
+
+    async def _answer_infer(self, message: Any, exchange: Exchange) -> Any:
+        served = self._served
+        request = parse_message(message, served.signature)
+        outputs = await served.infer(request, exchange)
+        began = time.monotonic()
+        author = served.author(exchange)
+        response = self._new(
+            "ModelInferResponse", **{k: v for k, v in author.head.items() if k != "parameters"}
+        )
+        response.id = request.id or ""
+        for name in ("digest", "arm", "degraded"):
+            if name in author.answered_by:
+                response.parameters[name].string_param = author.answered_by[name]
+        write_message(response, request, outputs, served.signature)
+        exchange.seconds["egress"] = time.monotonic() - began
+        return response
+
+    async def _live(self, _message: Any, _call: Call) -> Any:
+        return self._new("ServerLiveResponse", live=True)
+
+    async def _ready(self, _message: Any, _call: Call) -> Any:
+        return self._new("ServerReadyResponse", ready=self._served.engine.ready)
+
+    async def _model_ready(self, message: Any, _call: Call) -> Any:
+        self._served.check(message.name, message.version)
+        return self._new("ModelReadyResponse", ready=self._served.engine.ready)
+
+    async def _server_metadata(self, _message: Any, _call: Call) -> Any:
+        return self._new("ServerMetadataResponse", **metadata.describe_server())
+
+    async def _model_metadata(self, message: Any, _call: Call) -> Any:
+        served = self._served
+        served.check(message.name, message.version)
+        document = metadata.describe_model(served.name, served.version, served.signature)
+        return self._new("ModelMetadataResponse", **document)
+
+    async def _config(self, message: Any, _call: Call) -> Any:
+        self._served.check(message.name, message.version)
+        document = self._served.configuration()
+        for tensor in (*document["input"], *document["output"]):
+            tensor["data_type"] = _DATA_TYPES[tensor["data_type"]]
+        return self._new("ModelConfigResponse", config=document)
+
+    async def _statistics(self, message: Any, _call: Call) -> Any:
+        if message.name:
+            self._served.check(message.name, message.version)
+        document = self._served.statistics_document()
+        del document["batch_stats"]
+        return self._new("ModelStatisticsResponse", model_stats=[document])
+
+    async def _index(self, message: Any, _call: Call) -> Any:
+        models = repository.index(self._served, ready_only=message.ready)
+        return self._new("RepositoryIndexResponse", models=models)
+
+    async def _load(self, message: Any, _call: Call) -> Any:
+        repository.load(self._served, message.model_name, overrides=bool(message.parameters))
+        return self._new("RepositoryModelLoadResponse")
+
+    async def _unload(self, message: Any, _call: Call) -> Any:
+        repository.unload(self._served, message.model_name)
+        return self._new("RepositoryModelUnloadResponse")
+
+    async def _check_health(self, message: Any, _call: Call) -> Any:
+        status = self._health(message.service)
+        if status is None:
+            raise Refusal(404, "There is no such service.")
+        return self._classes[f"{HEALTH}.HealthCheckResponse"](status=status)
+
+    async def _watch_health(self, body: bytes, context: Any) -> AsyncIterator[bytes]:
+        """The health of a service, now and whenever it changes."""
+        try:
+            service = _parsed(self._classes[f"{HEALTH}.HealthCheckRequest"], body).service
+        except Refusal as refusal:
+            await context.abort(_code(refusal.status), refusal.message)
+        last = None
+        while True:
+            status = self._health(service) or 3  # a service that is not known may come, says the protocol
+            if status != last:
+                last = status
+                yield self._classes[f"{HEALTH}.HealthCheckResponse"](status=status).SerializeToString()
+            if self._closing.is_set():
+                return
+            try:
+                await asyncio.wait_for(self._closing.wait(), _WATCH_SECONDS)
+            except TimeoutError:
+                continue
+
+    def _health(self, service: str) -> int | None:
+        if service not in {"", SERVICE, HEALTH_SERVICE, self._served.name}:
+            return None
+        return _SERVING if self._served.engine.ready else _NOT_SERVING
+
+
+def _parsed(takes: Any, body: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+
+    try:
+        return takes.FromString(body)
+    except DecodeError as error:
+        raise malformed("The message is not what this method takes.") from error
+
+
+def _code(status: int) -> "grpc.StatusCode":
+    """The code that says what an HTTP status does."""
+    from grpc import StatusCode
+
+    codes: Mapping[int, StatusCode] = {
+        403: StatusCode.PERMISSION_DENIED,
+        404: StatusCode.NOT_FOUND,
+        429: StatusCode.RESOURCE_EXHAUSTED,
+        500: StatusCode.INTERNAL,
+        503: StatusCode.UNAVAILABLE,
+        504: StatusCode.DEADLINE_EXCEEDED,
+    }
+    return codes.get(status, StatusCode.INVALID_ARGUMENT)
