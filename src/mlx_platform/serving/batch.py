@@ -37,7 +37,7 @@ class Batch:
         stopped: True once nobody waited for it any more.
     """
 
-    jobs: tuple[Job, ...]
+    jobs: Sequence[Job]
     padding: Padding | None = None
     expected: float = 0.0
     limit: float = math.inf
@@ -106,7 +106,7 @@ class Batch:
         fails is halved until the failing job stands alone, so that it spoils no other's answer. That takes
         two runs for each halving; when there is more than one culprit, those who are left run alone.
         """
-        self._solve(self.jobs, run, 1 + 2 * math.ceil(math.log2(len(self.jobs))))
+        self._solve(self.jobs, run, 1 + 2 * (len(self.jobs) - 1).bit_length())
 
     def _solve(self, jobs: Sequence[Job], run: Run, budget: int) -> None:
         if self.stopped or self.runs >= budget:
@@ -189,9 +189,12 @@ def _timeout(jobs: Sequence[Job], now: float, expected: float) -> float:
     Half, because whoever hangs must be found while its neighbours still have time; and never less than a
     healthy run needs, because cutting those under load would only add to it.
     """
-    remaining = [job.deadline - now for job in jobs]
-    if max(remaining) <= 0:
-        raise DeadlineError("The deadline passed before the model could run.")
     if len(jobs) == 1:
-        return remaining[0]
-    return min(max(min(remaining) / 2, _PATIENCE * expected), max(remaining))
+        most = jobs[0].deadline - now
+        least = 2 * most
+    else:
+        remaining = [job.deadline - now for job in jobs]
+        least, most = min(remaining), max(remaining)
+    if most <= 0:
+        raise DeadlineError("The deadline passed before the model could run.")
+    return min(max(least / 2, _PATIENCE * expected), most)

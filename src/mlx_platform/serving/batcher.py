@@ -87,11 +87,12 @@ class Batcher:
         self._run = run
         self._on_batch = on_batch
         self._stop_run = stop_run
-        self._costs = costs or Costs({})
+        self._costs = costs or Costs({}, 0, policy.max_rows)
         self._padding = padding
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
         self._company = Company(policy.max_delay)
+        self._waits = policy.max_delay > 0
         self._running: set[Batch] = set()
         self._workers = Workers(policy.workers, run, self._finish)
         self._failing = 0.0  # share of the last batches of several requests
@@ -147,29 +148,18 @@ class Batcher:
         """
         if self._closed:
             raise UnavailableError("The server is shutting down.")
-        nbytes = 0
-        for array in feeds.values():
-            nbytes += array.nbytes
         now = time.monotonic()
-        if self._waiting.rows:
-            self._check_room(rows, nbytes, deadline - now)
-        group, length = self._waiting.alone, 0
         if joins and self._joins:
             group, length = self._group_of(feeds, rows, outputs)
+            nbytes = rows * group.row_bytes
+        else:
+            group, length = self._waiting.alone, 0
+            nbytes = sum(array.nbytes for array in feeds.values())
+        if self._waiting.rows:
+            self._check_room(rows, nbytes, deadline - now)
         future: asyncio.Future[Answer] = self._loop.create_future()
-        job = Job(
-            feeds,
-            rows,
-            outputs,
-            deadline,
-            now,
-            future,
-            group,
-            priority=priority,
-            length=length,
-            nbytes=nbytes,
-        )
-        if group.joins and rows > (most := self._limit(group, now)):
+        job = Job(feeds, rows, outputs, deadline, now, future, group, priority, length, nbytes)
+        if rows > 1 and group.joins and rows > (most := self._limit(group, now)):
             self._split(job, most)
         else:
             self._enqueue(job)
@@ -225,11 +215,17 @@ class Batcher:
         key = (outputs, bound, *sizes)
         group = self._waiting.find(key)
         if group is None:
-            cells = -(-sum(array.size for array in feeds.values()) // rows)
-            scale = self._costs.first_scale(cells)
-            group = Group(joins=True, cells=cells * bound // length if length else cells, scale=scale)
+            group = self._new_group(feeds, rows, bound / length if length else 1.0)
             self._waiting.remember(key, group)
         return group, length
+
+    def _new_group(self, feeds: Tensors, rows: int, margin: float) -> Group:
+        """A group of requests such as this one, of which others may be so many times as long."""
+        cells = sum(array.size for array in feeds.values()) / rows
+        nbytes = sum(array.nbytes for array in feeds.values()) / rows
+        group = Group(joins=True, cells=math.ceil(cells * margin), row_bytes=math.ceil(nbytes))
+        self._costs.expect(group)
+        return group
 
     def _check_room(self, rows: int, nbytes: int, patience: float) -> None:
         """Refuse what would overfill the queue, or cannot be answered in time.
@@ -298,10 +294,11 @@ class Batcher:
         job.future.cancel()
 
     def _enqueue(self, job: Job) -> None:
-        job.cost = self._costs.share(job.group, job.rows, self.policy.max_rows)
+        job.cost = job.rows * job.group.pace
         self._waiting.add(job)
         self.in_flight += 1
-        self._company.came(job.admitted, self.in_flight)
+        if self._waits:
+            self._company.came(job.admitted, self.in_flight)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
         self._wake()
@@ -335,18 +332,20 @@ class Batcher:
         if group is None:
             return False
         jobs = self._waiting.take(group, self._room(group, now))
-        live = tuple(job for job in jobs if job.deadline > now and not job.future.done())
-        if len(live) < len(jobs):
-            self._expire([job for job in jobs if job not in live])
+        live, rows = [], 0
+        for job in jobs:
+            if job.deadline > now and not job.future.done():
+                job.started = now
+                rows += job.rows
+                live.append(job)
+            else:
+                self._expire((job,))
         if not live:
             return True
-        rows = 0
-        for job in live:
-            job.started = now
-            rows += job.rows
         batch = Batch(live, self._padding, self._costs.seconds(group, rows), started=now)
         batch.searching = self._failing <= 0.5
-        self._company.left(self.in_flight)
+        if self._waits:
+            self._company.left(self.in_flight)
         self._running.add(batch)
         if self.inline_cells and self._fits_inline(batch, rows):
             return self._run_inline(batch)
@@ -358,12 +357,14 @@ class Batcher:
 
         None when all may wait; they are looked at again in time.
         """
+        if not self._waits and (only := self._waiting.only()) is not None:
+            return only
         best, best_rank, again = None, (math.inf, math.inf), math.inf
         for group in self._waiting.busy():
             head = group.head()
             if head is None:
                 continue
-            until = self._wait_until(group, head, now) if self.policy.max_delay else now
+            until = self._wait_until(group, head, now) if self._waits else now
             if until > now:
                 again = min(again, until)
             elif (rank := (head.priority, head.deadline)) < best_rank:
@@ -398,6 +399,8 @@ class Batcher:
     def _room(self, group: Group, now: float) -> int:
         """The rows of the next run: all there is room for, or the share of one of several idle workers."""
         limit = self._limit(group, now)
+        if self.policy.workers == 1:
+            return limit
         idle = self.policy.workers - len(self._running) - self._waiting.count() + 1
         if idle > 1 and group.rows > 1:
             rows = min(group.rows, limit)
@@ -443,7 +446,14 @@ class Batcher:
         if self._joins and not batch.rowwise:
             _logger.warning("The model does not answer row by row: from now on every request runs alone.")
             self._joins = False
-        self._learn(batch)
+        if batch.runs == 1 and (answer := batch.jobs[0].answer) is not None:
+            self._costs.learn(batch.jobs[0].group, answer.batch_rows, answer.run_seconds)
+            self._on_batch(answer.batch_rows)
+            if len(batch.jobs) > 1:
+                self._failing *= 1 - _FAILING_WEIGHT
+        elif len(batch.jobs) > 1 and not batch.starved and not batch.stopped:
+            self._failing += (1 - self._failing) * _FAILING_WEIGHT
+            self.split_batches += 1
         if self._waiting:
             self._wake()
 
@@ -464,16 +474,6 @@ class Batcher:
         group.limit_until = time.monotonic() + _RECOVERY_SECONDS
         self.starved_batches += 1
         _logger.warning("Memory ran out in a run of %d rows: %d are tried next.", batch.rows, group.limit)
-
-    def _learn(self, batch: Batch) -> None:
-        answer = batch.jobs[0].answer
-        failed = batch.runs > 1 or answer is None
-        if len(batch.jobs) > 1 and not batch.starved and not batch.stopped:
-            self._failing += (failed - self._failing) * _FAILING_WEIGHT
-            self.split_batches += failed
-        if not failed and answer is not None:
-            self._costs.learn(batch.jobs[0].group, answer.batch_rows, answer.run_seconds)
-            self._on_batch(answer.batch_rows)
 
     def _sweep(self) -> None:
         """Tell those whose deadline has passed, whether they wait or run, and give up what does not end."""

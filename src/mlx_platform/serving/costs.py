@@ -6,6 +6,7 @@ from mlx_platform.serving.job import Group
 
 _WEIGHT = 0.1  # of one run against all before it
 _GAIN = 0.9  # a batch of twice the rows pays when a row then takes at most so much of the time
+_MOST_KNOWN = 1024  # rows for which the seconds are worked out once
 _SPREAD = 0.75  # two workers pay when they are done in so much of the time of one
 
 
@@ -15,32 +16,34 @@ class Costs:
     Args:
         curve: seconds by rows of the runs that were timed; {} when none was.
         cells: numbers in the inputs of one of their rows.
+        most_rows: of a run.
     """
 
-    def __init__(self, curve: Mapping[int, float], cells: int = 0) -> None:
+    def __init__(self, curve: Mapping[int, float], cells: int, most_rows: int) -> None:
         self.known = bool(curve)
         self._points = sorted(curve.items()) if curve else [(1, 1.0)]
         self._cells = cells
         self._scale = 1.0 if curve else 0.0
+        self._by_rows: list[float] = []
+        self._least = self._curve(most_rows) / most_rows
 
-    def first_scale(self, cells: int) -> float:
-        """What to expect of a group with so many numbers in a row, before any of it has run."""
-        if not self.known or not self._cells or not cells:
-            return self._scale
-        return cells / self._cells
+    def expect(self, group: Group) -> None:
+        """Say what to expect of a group before any of it has run."""
+        if self.known and self._cells and group.cells:
+            group.scale = group.cells / self._cells
+        else:
+            group.scale = self._scale
+        group.pace = group.scale * self._least
 
     def seconds(self, group: Group, rows: int) -> float:
         """How long a run should take; 0 while nothing is known."""
         return group.scale * self._curve(rows)
 
-    def share(self, group: Group, rows: int, of: int) -> float:
-        """How long these rows should take in a run of so many."""
-        return group.scale * rows * self._curve(of) / of
-
     def learn(self, group: Group, rows: int, seconds: float) -> None:
         """Take a run into account."""
         scale = seconds / self._curve(rows)
         group.scale += (scale - group.scale) * (_WEIGHT if group.runs else 1.0)
+        group.pace = group.scale * self._least
         group.runs += 1
         self._scale += (scale - self._scale) * (_WEIGHT if self._scale else 1.0)
 
@@ -54,6 +57,15 @@ class Costs:
 
     def _curve(self, rows: int) -> float:
         """Seconds by rows: straight lines between the measured points, in proportion beyond them."""
+        known = self._by_rows
+        if rows < len(known):
+            return known[rows]
+        if rows > _MOST_KNOWN:
+            return self._interpolate(rows)
+        known += [self._interpolate(count) for count in range(len(known), rows + 1)]
+        return known[rows]
+
+    def _interpolate(self, rows: int) -> float:
         below_rows, below = self._points[0]
         for point_rows, point in self._points:
             if rows <= point_rows:

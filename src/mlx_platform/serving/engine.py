@@ -133,7 +133,7 @@ class Engine:
             tuning.policy(settings, self.model.session, self.warm),
             self.metrics.batch_rows.observe,
             stop_run=self.runner.stop,
-            costs=Costs(self.warm.seconds, self.warm.cells),
+            costs=Costs(self.warm.seconds, self.warm.cells, self.warm.size.rows),
             padding=self.warm.padding,
         )
 

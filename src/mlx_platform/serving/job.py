@@ -41,8 +41,8 @@ class Job:
     """A request, or a part of one that is longer than a batch.
 
     `group` says with which others it may share a run; `deadline` and `admitted` are on the batcher's clock,
-    `cost` is the seconds that it is expected to take, `length` how long its sequences are where others of
-    the group may be longer. Its worker leaves an answer or an error, or neither where it should be run again;
+    `cost` is the seconds and `nbytes` the memory that it is expected to take, `length` how long its sequences
+    are where others of the group may be longer. Its worker leaves an answer or an error, or neither where it should be run again;
     the event loop hands them to `future`.
     """
 
@@ -73,21 +73,36 @@ class Group:
     Attributes:
         rows: of those that still wait.
         cells: numbers in the inputs of one row, at most; 0 where every request has its own.
+        row_bytes: memory of the inputs of one row, about; 0 where every request has its own.
         joins: whether they may share a run.
         scale: by how much their runs take longer than those that were timed at the start.
+        pace: seconds of a row in a full run.
         runs: how many runs that rests on.
         limit: rows of a run that memory was found to be enough for, 0 while it always was.
         limit_until: when to try more again.
     """
 
-    __slots__ = ("cells", "joins", "limit", "limit_until", "lines", "rows", "runs", "scale")
+    __slots__ = (
+        "cells",
+        "joins",
+        "limit",
+        "limit_until",
+        "lines",
+        "pace",
+        "row_bytes",
+        "rows",
+        "runs",
+        "scale",
+    )
 
-    def __init__(self, *, joins: bool, cells: int = 0, scale: float = 0.0) -> None:
+    def __init__(self, *, joins: bool, cells: int = 0, row_bytes: int = 0) -> None:
         self.lines: tuple[deque[Job], ...] = tuple(deque() for _ in PRIORITIES)
         self.rows = 0
         self.cells = cells
+        self.row_bytes = row_bytes
         self.joins = joins
-        self.scale = scale
+        self.scale = 0.0
+        self.pace = 0.0
         self.runs = 0
         self.limit = 0
         self.limit_until = 0.0

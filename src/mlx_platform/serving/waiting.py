@@ -36,6 +36,10 @@ class Waiting:
         """The groups in which somebody waits."""
         return iter(self._busy)
 
+    def only(self) -> Group | None:
+        """The group in which somebody waits, where it is the only one."""
+        return next(iter(self._busy)) if len(self._busy) == 1 else None
+
     def count(self) -> int:
         """How many groups that are."""
         return len(self._busy)
@@ -79,23 +83,33 @@ class Waiting:
     def take(self, group: Group, most_rows: int) -> list[Job]:
         """The first jobs of a group that fit into one run; one that is longer than a run goes alone."""
         jobs: list[Job] = []
-        rows = 0
-        while (job := group.head()) is not None and (not jobs or rows + job.rows <= most_rows):
-            group.lines[job.priority].popleft()
-            self._leave(job)
-            rows += job.rows
-            jobs.append(job)
-            if not group.joins:
+        rows, nbytes, seconds = 0, 0, 0.0
+        for line in group.lines:
+            while line:
+                job = line[0]
+                if job.queued:
+                    if jobs and (rows + job.rows > most_rows or not group.joins):
+                        break
+                    job.queued = False
+                    rows += job.rows
+                    nbytes += job.nbytes
+                    seconds += job.cost
+                    jobs.append(job)
+                line.popleft()
+            if line:
                 break
+        self._lose(group, rows, nbytes, seconds)
         return jobs
 
     def _leave(self, job: Job) -> None:
-        group = job.group
         job.queued = False
-        group.rows -= job.rows
-        self.rows -= job.rows
-        self.nbytes -= job.nbytes
-        self.seconds -= job.cost
+        self._lose(job.group, job.rows, job.nbytes, job.cost)
+
+    def _lose(self, group: Group, rows: int, nbytes: int, seconds: float) -> None:
+        group.rows -= rows
+        self.rows -= rows
+        self.nbytes -= nbytes
+        self.seconds -= seconds
         if not group.rows:
             for line in group.lines:
                 line.clear()
