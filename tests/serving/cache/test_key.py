@@ -48,7 +48,20 @@ def test_the_same_question_has_the_same_key_however_it_lies_in_memory():
 
 
 def test_texts_and_arrays_in_cells_are_told_apart_by_what_they_are():
-    cells = ["a", "ab", "1", 1, 1.0, True, None, b"a", "\ud800", np.arange(2), np.arange(2.0), bytearray(b"b")]
+    cells = [
+        "a",
+        "ab",
+        "1",
+        1,
+        1.0,
+        True,
+        None,
+        b"a",
+        "\ud800",
+        np.arange(2),
+        np.arange(2.0),
+        bytearray(b"b"),
+    ]
     columns = []
     for cell in cells:
         column = np.empty(1, dtype=object)
