@@ -103,15 +103,61 @@ class ConsistencySettings:
 
 
 @frozen
+class AnswerCacheSettings:
+    """What a server remembers of its answers. Passwords and keys are in the variables that `_env` names."""
+
+    backend: Literal["off", "memory", "redis"] = "off"
+    max_bytes: int = setting(64 * 1024 * 1024, ge=64 * 1024, description="memory of all answers")
+    max_value_bytes: int = setting(1024 * 1024, ge=1024, description="a larger answer is not kept")
+    prepared_bytes: int = setting(0, ge=0, description="memory for prepared inputs; 0 keeps none")
+    tolerance: float = setting(0.0, ge=0, le=1e6, description="floats are rounded to multiples of it")
+    min_hit_rate: float = setting(0.01, ge=0, le=1, description="below it most requests go past the cache")
+    tenant_header: str = setting("x-tenant-id", pattern="[A-Za-z0-9-]{1,64}")
+    redis_url: str = ""
+    redis_password_env: str = ""
+    redis_timeout_ms: float = setting(20.0, gt=0, le=1000)
+    redis_ttl_s: int = setting(86_400, ge=1, description="seconds that an answer stays in Redis")
+    secret_env: str = ""
+
+
+@frozen
+class SemanticCacheSettings:
+    """Answers for texts that mean the same; `models` are patterns of the models that this is done for."""
+
+    models: tuple[str, ...] = ()
+    model: str = ""
+    column: str = ""
+    similarity: float = setting(0.95, gt=0, le=1, description="cosine from which two texts mean the same")
+    max_entries: int = setting(10_000, ge=1, le=1_000_000)
+    timeout_ms: float = setting(100.0, gt=0, le=10_000, description="the longest wait for a lookup")
+    check: float = setting(0.01, ge=0, le=1, description="share of hits that the model answers as well")
+
+
+@frozen
+class DegradeSettings:
+    """What answers when the model's device fails: other devices, then another version, then a fixed answer.
+
+    `devices` are tried in order, those that this machine's ONNX Runtime does not know are left out; `fallback`
+    is a reference such as `digits@light`; `answer` is what `/predict` then says of every row.
+    """
+
+    devices: tuple[str, ...] = ("cuda", "cpu")
+    fallback: str = ""
+    answer: dict[str, object] = field(default_factory=dict)
+    probe_s: float = setting(5.0, gt=0, le=3600, description="until a lost device is tried again")
+
+
+@frozen
 class ServingSettings:
     host: str = "127.0.0.1"
     port: int = setting(0, ge=0, le=65535, description="0 takes a free port")
     admin_host: str = "127.0.0.1"
     admin_port: int = setting(0, ge=0, le=65535, description="0 takes a free port")
     grpc_port: int = setting(0, ge=-1, le=65535, description="0 takes a free port, -1 leaves gRPC out")
-    max_batch_size: int = setting(32, ge=1, le=65536, description="rows")
+    max_batch_size: int | Literal["auto"] = setting(32, ge=1, le=65536, description="rows")
     max_queue_delay_ms: float = setting(0.0, ge=0, le=10_000)
     max_queue_rows: int = setting(1024, ge=1)
+    max_queue_bytes: int = setting(1024**3, ge=1024, description="of inputs that wait")
     max_rows: int = setting(1024, ge=1, description="rows in one request")
     max_body_bytes: int = setting(16 * 1024 * 1024, ge=1024)
     max_header_bytes: int = setting(16 * 1024, ge=1024)
@@ -121,11 +167,23 @@ class ServingSettings:
     drain_delay_s: float = setting(0.0, ge=0)
     drain_timeout_s: float = setting(30.0, gt=0)
     intra_op_threads: int = setting(0, ge=0, description="0 takes half of the cores")
-    admin_token_env: str = "MLX_ADMIN_TOKEN"
+    workers: int = setting(0, ge=0, le=64, description="runs at a time; 0 takes as many as there are cores for")
+    processes: int = setting(0, ge=0, le=256, description="that serve side by side; 0 serves without any other")
+    devices: tuple[str, ...] = ()
+    memory_bytes: int = setting(0, ge=0, description="of a model's runs; 0 takes what is free")
+    memory_headroom: float = setting(0.15, ge=0, le=0.9, description="the share of it that stays free")
+    admin_token_env: str = "MLX_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+    trace_endpoint: str = setting("", pattern=r"(https?://\S+)?", description="of an OTLP/HTTP collector")
+    trace_sample: float = setting(1.0, ge=0, le=1, description="share of requests that begin a trace")
+    server_timing: bool = False
+    log_format: Literal["text", "json"] = "text"
     traffic: str = setting("", description="folder of the traffic log; empty logs nothing")
     traffic_sample: float = setting(1.0, ge=0, le=1)
     traffic_queue_bytes: int = setting(64 * 1024 * 1024, ge=1024)
     traffic_disk_bytes: int = setting(10 * 1024**3, ge=1024 * 1024)
+    degrade: DegradeSettings = DegradeSettings()
+    cache: AnswerCacheSettings = AnswerCacheSettings()
+    semantic_cache: SemanticCacheSettings = SemanticCacheSettings()
 
 
 MoveKind = Literal["promote", "rollback", "adopt"]
@@ -276,14 +334,23 @@ def _from_environment(environment: Mapping[str, str], *, named_in_file: bool) ->
     if environment.get("MLX_ACTOR"):
         found["actor"] = environment["MLX_ACTOR"]
     # A list of sinks is no variable's value, and MLX_EVENTS_SECRET is a good name for a sink's secret.
-    tables = {entry.name for entry in fields(Settings) if is_dataclass(entry.type)} - {"events"}
+    tables = {entry.name: entry.type for entry in fields(Settings) if is_dataclass(entry.type)}
+    del tables["events"]
     for variable, value in environment.items():
         if not variable.startswith("MLX_") or variable in _RESERVED_VARIABLES or not value:
             continue
         table, _, key = variable.removeprefix("MLX_").lower().partition("_")
         if table in tables and key:
-            found[f"{table}.{key}"] = value
+            found[f"{table}.{_within(tables[table], key)}"] = value
     return found
+
+
+def _within(table: Any, key: str) -> str:
+    """The key as the file writes it: `cache_backend` is `backend` in the table `cache` of this one."""
+    for entry in fields(table):
+        if is_dataclass(entry.type) and key.startswith(f"{entry.name}_"):
+            return f"{entry.name}.{key.removeprefix(f'{entry.name}_')}"
+    return key
 
 
 def _lay_over(values: dict[str, Any], layer: Mapping[str, Any], *, source: str) -> None:
