@@ -135,24 +135,3 @@ def test_a_fault_of_our_own_is_500_in_the_same_form_and_logged(load, monkeypatch
 
     with_engine(load("affine"), scenario)
     assert "NoneType" in caplog.text
-
-
-def test_text_and_images_are_prepared_beside_the_event_loop(load, monkeypatch):
-    async def scenario(engine):
-        loops = []
-
-        def encode(columns):
-            try:
-                asyncio.get_running_loop()
-                loops.append(True)
-            except RuntimeError:
-                loops.append(False)
-            return {"x": np.ones((1, 4), np.float32)}
-
-        monkeypatch.setattr(engine.model, "encode", encode)
-        await engine.predict([[1, 2, 3, 4]], exchange())
-        monkeypatch.setattr(engine, "_cheap", False)
-        await engine.predict([[1, 2, 3, 4]], exchange())
-        assert loops == [True, False]
-
-    with_engine(load("affine"), scenario)

@@ -89,6 +89,9 @@ class EvaluationSettings:
     metrics: dict[str, MetricSettings] = field(default_factory=dict)
 
 
+_AMOUNT = r"\d+(\.\d+)?\s*(pp|abs|%rel)"
+
+
 @frozen
 class DriftSettings:
     warn: float = setting(0.1, gt=0, description="sample-size-adjusted PSI from which a feature warns")
@@ -167,6 +170,8 @@ class ServingSettings:
     drain_delay_s: float = setting(0.0, ge=0)
     drain_timeout_s: float = setting(30.0, gt=0)
     intra_op_threads: int = setting(0, ge=0, description="0 takes half of the cores")
+    pipeline_threads: int = setting(2, ge=1, le=64, description="for steps such as tokenizing and images")
+    pipeline_processes: int = setting(0, ge=0, le=64, description="instead, for steps that hold Python")
     workers: int = setting(0, ge=0, le=64, description="runs at a time; 0 takes as many as there are cores for")
     processes: int = setting(0, ge=0, le=256, description="that serve side by side; 0 serves without any other")
     devices: tuple[str, ...] = ()
@@ -184,6 +189,18 @@ class ServingSettings:
     degrade: DegradeSettings = DegradeSettings()
     cache: AnswerCacheSettings = AnswerCacheSettings()
     semantic_cache: SemanticCacheSettings = SemanticCacheSettings()
+
+
+@frozen
+class QuantizationSettings:
+    """What a quantized version may lose: of accuracy, or for a regression by how much its error may rise.
+
+    Empty takes the defaults 1pp and 2%rel. What stands here also holds for promotion: evidence that was
+    judged by a wider limit does not count.
+    """
+
+    max_drop: str = setting("", pattern="|".join(("", _AMOUNT)), description="such as 1pp, 0.01abs or 1%rel")
+    max_rise: str = setting("", pattern="|".join(("", _AMOUNT)), description="such as 2%rel or 0.1abs")
 
 
 MoveKind = Literal["promote", "rollback", "adopt"]
@@ -233,6 +250,7 @@ class Settings:
     drift: DriftSettings = DriftSettings()
     consistency: ConsistencySettings = ConsistencySettings()
     serving: ServingSettings = ServingSettings()
+    quantization: QuantizationSettings = QuantizationSettings()
     events: EventSettings = EventSettings()
 
     def path(self, text: str) -> Path:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from mlx_platform.core.errors import (
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tensors import Array, Columns, Tensors, row_count
 from mlx_platform.inference.model import Model, filled
+from mlx_platform.inference.pipeline import Encoded
 from mlx_platform.serving import tuning
 from mlx_platform.serving.batch_size import BatchSize
 from mlx_platform.serving.batcher import Batcher
@@ -29,10 +29,12 @@ from mlx_platform.serving.job import Job, QueueFullError
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.observation import Observation
 from mlx_platform.serving.predict_body import complaint
+from mlx_platform.serving.preparation import Preparation
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import (
     Refusal,
     draining,
+    failed,
     malformed,
     not_ready,
     out_of_memory,
@@ -43,11 +45,6 @@ from mlx_platform.serving.runner import ModelRunner, Runner
 from mlx_platform.serving.signature import Signature
 from mlx_platform.serving.warmup import WarmUp, warm_up
 from mlx_platform.traffic.writer import TrafficWriter
-
-# Steps over a few cells cost less than handing them to a thread; text and images do not.
-_CHEAP_STEPS = frozenset(("columns", "categories", "softmax", "labels", "top_k", "value"))
-_CHEAP_ROWS = 64
-_HELPERS = 2
 
 
 class Engine:
@@ -83,20 +80,21 @@ class Engine:
         self.warm = WarmUp({}, rowwise=True, size=BatchSize(0))
         self.draining = False  # not ready any more, but what still comes is answered
         self.closed = False
+        self.covered = False  # something else answers where the model cannot
         self.batcher: Batcher | None = None
         self.observation = Observation(model, settings)
         metrics.sources.append(self.observation.samples)
         self._settings = settings
         # All that the network gives, as everywhere else: the answers are made from some of them.
         self._outputs = tuple(spec.name for spec in model.session.outputs)
-        steps = (*model.spec.pre, *model.spec.post)
-        self._cheap = all(step.kind in _CHEAP_STEPS for step in steps)
-        self._helpers = ThreadPoolExecutor(_HELPERS, thread_name_prefix="mlx-pipeline")
+        self._preparation = Preparation(model, settings)
 
     @property
     def ready(self) -> bool:
         """Whether new requests should be sent here."""
-        return self.batcher is not None and not self.draining and not self.batcher.stuck
+        if self.batcher is None or self.draining or self.batcher.stuck:
+            return False
+        return self.covered or not self.runner.down
 
     async def start(self) -> None:
         """Check the model against its golden cases, time it, and open the queue.
@@ -105,7 +103,7 @@ class Engine:
             GateFailedError: it does not give the answers that it was registered with.
         """
         loop = asyncio.get_running_loop()
-        problems = await loop.run_in_executor(self._helpers, self.model.self_check)
+        problems = await loop.run_in_executor(self._preparation.threads, self.model.self_check)
         if problems:
             raise GateFailedError(
                 f"{self.model.name}/{self.model.version} does not answer as it did when it was registered: "
@@ -113,12 +111,13 @@ class Engine:
                 hint="It was built for another runtime or machine, or its golden cases are wrong.",
                 problems=problems,
             )
-        await loop.run_in_executor(self._helpers, self.caches.check)
+        await self._preparation.start()
+        await loop.run_in_executor(self._preparation.threads, self.caches.check)
         self.caches.start()
         settings = self._settings
         rows = None if settings.max_batch_size == "auto" else settings.max_batch_size
         self.warm = await loop.run_in_executor(
-            self._helpers,
+            self._preparation.threads,
             partial(
                 warm_up,
                 self.model,
@@ -167,9 +166,12 @@ class Engine:
         exchange.inputs = columns
         size = self.model.spec.fixed_rows
         if size is None:
-            exchange.feeds = await self._encode(columns, exchange)
+            encoded = await self._encode(columns, exchange)
+            exchange.feeds = encoded.feeds
             exchange.seconds["pre"] = time.monotonic() - began
-            exchange.logits = await self._ask(exchange.feeds, count, self._outputs, exchange)
+            rows_in = encoded.parts.total if encoded.parts is not None else count
+            tensors = await self._ask(encoded.feeds, rows_in, self._outputs, exchange)
+            exchange.logits = _merged(encoded, tensors)
         else:
             await self._predict_in_steps(columns, size, exchange)
         began = time.monotonic()
@@ -183,7 +185,7 @@ class Engine:
         feeds: list[Tensors] = []
         for start in range(0, exchange.rows, size):
             chunk = {name: column[start : start + size] for name, column in columns.items()}
-            feeds.append(await self._encode(filled(chunk, size), exchange))
+            feeds.append((await self._encode(filled(chunk, size), exchange)).feeds)
         exchange.seconds["pre"] = time.monotonic() - began
         exchange.feeds = _stacked(feeds, exchange.rows)
         compute = partial(self._compute_steps, feeds, size, exchange)
@@ -230,7 +232,7 @@ class Engine:
             await self.batcher.close(patience)
             await self.batcher.wait_for_runs()
         await self.caches.close()
-        self._helpers.shutdown(wait=False, cancel_futures=True)
+        self._preparation.close()
         self.observation.close()
 
     def _check_rows(self, rows: int) -> None:
@@ -239,32 +241,30 @@ class Engine:
         if rows > self.max_rows:
             raise malformed(f"A request takes at most {self.max_rows:,} rows.")
 
-    async def _encode(self, columns: Columns, exchange: Exchange) -> Tensors:
-        prepare = partial(self._step, self.model.encode, columns, row_count(columns))
+    async def _encode(self, columns: Columns, exchange: Exchange) -> Encoded:
         prepared = self.caches.prepared
-        feeds: Tensors
+
+        async def compute() -> Tensors:
+            encoded = await self._preparation.encode(columns)
+            exchange.step_seconds = encoded.seconds
+            return encoded.packed()
+
         try:
-            if self._cheap or prepared is None:
-                feeds = await prepare()
+            if prepared is None or self.model.has_cheap_steps:
+                arrays = await compute()
             else:
-                feeds = await prepared.answer(columns, exchange, prepare)
+                arrays = await prepared.answer(columns, exchange, compute)
         except UsageError as error:
             raise malformed(complaint(error, (), self.model)) from error
         if exchange.abandoned:
             raise asyncio.CancelledError
-        return feeds
+        return self.model.restored(arrays)
 
     async def _decode(self, tensors: Tensors, rows: int) -> dict[str, Array]:
         try:
-            answers: dict[str, Array] = await self._step(self.model.decode, tensors, rows)
+            return await self._preparation.decode(tensors, rows)
         except UsageError as error:
             raise Refusal(422, "The model's outputs for these rows cannot be turned into answers.") from error
-        return answers
-
-    async def _step(self, step: Callable[[Any], Any], batch: Columns, rows: int) -> Any:
-        if self._cheap and rows <= _CHEAP_ROWS:
-            return step(batch)
-        return await asyncio.get_running_loop().run_in_executor(self._helpers, step, batch)
 
     async def _ask(self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange) -> Tensors:
         """The outputs of feeds, from the cache or from a run."""
@@ -304,7 +304,7 @@ class Engine:
             raise not_ready()
         joins = self.signature.batched and self.warm.rowwise and _share_rows(feeds, rows)
         try:
-            return self.batcher.submit(feeds, rows, outputs, exchange.deadline, joins=joins)
+            return self.batcher.submit(feeds, rows, outputs, exchange.deadline, joins=joins, priority=exchange.priority)
         except MlxError as error:
             raise _refusal(error, draining_now=self.draining) from error
 
@@ -314,12 +314,22 @@ def _refusal(error: MlxError, *, draining_now: bool) -> Refusal:
         return queue_full(error.retry_after)
     if isinstance(error, DeadlineError):
         return too_late()
+    if isinstance(error, MemoryError):
+        return out_of_memory()
     if isinstance(error, UnavailableError):
         if draining_now:
             return draining()
-        return Refusal(503, "The model failed on this server: ask again later.", retry_after=1)
+        return failed()
     # The runtime's own words name inner parts of the model, which are nobody's business.
     return malformed("The model cannot run these inputs.")
+
+
+def _merged(encoded: Encoded, tensors: Tensors) -> Tensors:
+    """The outputs of rows that may have been taken in parts."""
+    try:
+        return encoded.merged(tensors)
+    except UsageError as error:
+        raise Refusal(422, "The model's outputs for parts of a row cannot be put together.") from error
 
 
 def _share_rows(feeds: Tensors, rows: int) -> bool:

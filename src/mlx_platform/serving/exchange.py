@@ -4,18 +4,22 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mlx_platform.core.tensors import Array, Columns, Tensors, datatype_of, encode_array
 from mlx_platform.inference.hashes import stage_hash
 from mlx_platform.inference.model import Model
-from mlx_platform.serving.job import Job
+from mlx_platform.serving.job import NORMAL, Job
 from mlx_platform.serving.json_tensors import all_finite
 from mlx_platform.serving.trace import Trace
 from mlx_platform.traffic.record import Record, is_sampled
 from mlx_platform.traffic.writer import RECORD_BYTES, TrafficWriter
+
+if TYPE_CHECKING:
+    from mlx_platform.serving.engine import Engine
+    from mlx_platform.serving.identity import Identity
 
 ARM = "production"
 _CELL_BYTES = 32  # what a logged number weighs in the writer's queue
@@ -25,13 +29,17 @@ _CELL_BYTES = 32  # what a logged number weighs in the writer's queue
 class Exchange:
     """A request to predict.
 
-    `started` and `deadline` are on `time.monotonic`; `seconds` holds a value for each stage that was passed.
+    `started` and `deadline` are on `time.monotonic`; `seconds` holds a value for each stage that was passed,
+    `step_seconds` for each kind of step of the pipeline that ran.
     With the endpoint `predict`, `inputs` are raw columns and `outputs` answer columns, and the tensors
     between them are in `feeds` and `logits`; with `infer` inputs and outputs are tensors, and `cells` hold
     the flat values of inputs that came as JSON.
 
     `tenant` and `parameters` are what else an answer may depend on, `cache` says what the cache did about
     this request, and `waiting` is the answer of another request that this one waits for.
+
+    `identity` is set where not the version on its own device answers, and `taken_by` where another engine
+    works on the request.
     """
 
     request_id: str
@@ -39,6 +47,7 @@ class Exchange:
     time: datetime
     started: float
     deadline: float
+    priority: int = NORMAL
     rows: int = 0
     inputs: Columns = field(default_factory=dict)
     cells: Mapping[str, list[Any]] = field(default_factory=dict)
@@ -46,6 +55,7 @@ class Exchange:
     logits: Tensors = field(default_factory=dict)
     outputs: Columns = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    step_seconds: Mapping[str, float] = field(default_factory=dict)
     batch_rows: int = 0
     jobs: list[Job] = field(default_factory=list)
     trace: Trace | None = None
@@ -55,6 +65,8 @@ class Exchange:
     skip_cache: bool = False
     cache: str = "off"
     waiting: asyncio.Future[Any] | None = None
+    identity: "Identity | None" = None
+    taken_by: "Engine | None" = None
 
 
 def write_record(
@@ -82,16 +94,17 @@ def write_record(
     kept = is_sampled(exchange.request_id, writer.sample)
     fits = _cells(exchange) * _CELL_BYTES <= RECORD_BYTES
     payload = kept and fits
+    author = exchange.identity.model if exchange.identity else model
     record = Record(
         request_id=exchange.request_id,
         time=exchange.time,
         seq=writer.next_seq(),
         server_id=writer.server_id,
         boot_id=writer.boot_id,
-        model=model.name,
-        version=model.version,
-        digest=model.digest,
-        arm=ARM,
+        model=author.name,
+        version=author.version,
+        digest=author.digest,
+        arm=exchange.identity.arm if exchange.identity else ARM,
         endpoint=exchange.endpoint,
         status=status,
         rows=exchange.rows,

@@ -5,6 +5,7 @@ A step is made without touching a file; `load` reads its assets once, before the
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -35,6 +36,10 @@ class CellError(UsageError):
         self.column = column
         self.row = row
         self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As an exception it would be made of its sentence alone on the other side of a process.
+        return partial(CellError, hint=self.hint), (self.column, self.row, self.problem)
 
     def moved(self, rows: int) -> "CellError":
         """The same complaint about a batch that began `rows` further up."""

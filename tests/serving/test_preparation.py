@@ -1,0 +1,130 @@
+"""Where the pipeline's steps run, that they give the same everywhere, and texts that are taken in parts."""
+
+import asyncio
+import multiprocessing
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.tensors import text_column
+from mlx_platform.inference.graph import read_network
+from mlx_platform.inference.model import Model
+from mlx_platform.inference.package import MODEL, SPEC, open_package, seal
+from mlx_platform.inference.spec import StepSpec, spec_from_network, write_spec
+from mlx_platform.inference.steps.step import CellError
+from mlx_platform.serving.engine import Engine
+from mlx_platform.serving.exchange import Exchange
+from mlx_platform.serving.metrics import Metrics
+from mlx_platform.serving.preparation import Preparation
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory):
+    """The mean number of words in the parts of a text, of which each holds at most two."""
+    folder = tmp_path_factory.mktemp("counting") / "package"
+    (folder / "assets").mkdir(parents=True)
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["n", "tokens"])
+    value = helper.make_tensor_value_info("value", TensorProto.FLOAT, ["n"])
+    nodes = [
+        helper.make_node("Cast", ["input_ids"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["floats", "axis"], ["value"], keepdims=0),
+    ]
+    graph = helper.make_graph(nodes, "g", [ids], [value], [numpy_helper.from_array(np.array([1]), "axis")])
+    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(network, folder / MODEL)
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "w": 1}, unk_token="[UNK]"))  # noqa: S106 - of text
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "assets" / "tokenizer.json"))
+    step = StepSpec("tokenize", {"column": "text", "max_length": 2, "length": "split", "max_parts": 4})
+    spec = replace(spec_from_network(read_network(folder / MODEL)), task="regression", pre=(step,))
+    (folder / SPEC).write_text(write_spec(spec))
+    seal(folder)
+    return Model.load(open_package(folder), name="counting", version="1", device="cpu", threads=1)
+
+
+def texts(*words):
+    return {"text": text_column(["w " * count for count in words])}
+
+
+def with_preparation(model, settings, scenario):
+    async def run():
+        preparation = Preparation(model, settings)
+        try:
+            await preparation.start()
+            await scenario(preparation)
+        finally:
+            preparation.close()
+
+    asyncio.run(run())
+
+
+def test_cheap_steps_run_on_the_event_loop_and_others_beside_it(load, counting, monkeypatch):
+    for model, columns, beside in (
+        (load("affine"), {"x": np.ones((1, 4))}, False),
+        (counting, texts(1), True),
+    ):
+        threads = []
+        prepare = model.prepare
+
+        def watched(rows, prepare=prepare, threads=threads):
+            threads.append(threading.current_thread() is not threading.main_thread())
+            return prepare(rows)
+
+        monkeypatch.setattr(model, "prepare", watched)
+
+        async def scenario(preparation, columns=columns):
+            await preparation.encode(columns)
+
+        with_preparation(model, ServingSettings(), scenario)
+        assert threads == [beside]
+
+
+def test_steps_in_processes_give_the_same_tensors_and_complaints(counting):
+    async def scenario(preparation):
+        encoded = await preparation.encode(texts(5, 1))
+        here = counting.prepare(texts(5, 1))
+        assert encoded.feeds["input_ids"].tolist() == here.feeds["input_ids"].tolist()
+        assert encoded.parts.counts.tolist() == [3, 1]
+        assert set(encoded.seconds) == {"tokenize"}
+        with pytest.raises(CellError) as caught:
+            await preparation.encode(texts(1, 9))
+        assert (caught.value.row, caught.value.column) == (1, "text")
+        assert "5 parts" in caught.value.problem
+
+    with_preparation(counting, ServingSettings(pipeline_processes=1), scenario)
+
+
+def test_a_process_that_dies_costs_no_request(counting):
+    async def scenario(preparation):
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
+        for _ in range(3):
+            assert (await preparation.encode(texts(2))).feeds["input_ids"].tolist() == [[1, 1]]
+
+    with_preparation(counting, ServingSettings(pipeline_processes=1), scenario)
+
+
+def test_a_served_text_in_parts_is_answered_as_one(counting):
+    async def scenario():
+        engine = Engine(counting, ServingSettings(max_batch_size=3), Metrics(), None)
+        await engine.start()
+        try:
+            now = time.monotonic()
+            exchange = Exchange("id", "predict", datetime.now(UTC), now, now + 20)
+            answers = await engine.predict([{"text": "w " * count} for count in (7, 1, 3)], exchange)
+            assert answers["value"].tolist() == pytest.approx([13 / 7, 1, 5 / 3])
+            assert answers["value"].tolist() == counting.predict(texts(7, 1, 3)).columns["value"].tolist()
+            assert "tokenize" in exchange.step_seconds
+        finally:
+            await engine.close(1.0)
+
+    asyncio.run(scenario())
