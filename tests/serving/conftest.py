@@ -92,6 +92,19 @@ def _identity() -> onnx.ModelProto:
     )
 
 
+def _shape_and_sums() -> onnx.ModelProto:
+    """The shape of the input and the sums of its columns: what is lost when a cache takes bytes for all."""
+    return _graph(
+        [
+            helper.make_node("Shape", ["x"], ["shape"]),
+            helper.make_node("ReduceSum", ["x", "rows"], ["sums"], keepdims=0),
+        ],
+        [("x", F32, ["n", "m"])],
+        [("shape", I64, [2]), ("sums", F32, ["m"])],
+        [_tensor("rows", [0], np.int64)],
+    )
+
+
 def _double_pair() -> onnx.ModelProto:
     """y = 2 x for exactly two rows."""
     return _graph(
@@ -158,6 +171,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "lookup": _lookup,
     "logarithm": _logarithm,
     "column_mean": _column_mean,
+    "shape_and_sums": _shape_and_sums,
     "double_pair": _double_pair,
     "identity": _identity,
     "kinds": _kinds,
