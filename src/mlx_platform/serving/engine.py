@@ -304,7 +304,9 @@ class Engine:
             raise not_ready()
         joins = self.signature.batched and self.warm.rowwise and _share_rows(feeds, rows)
         try:
-            return self.batcher.submit(feeds, rows, outputs, exchange.deadline, joins=joins, priority=exchange.priority)
+            return self.batcher.submit(
+                feeds, rows, outputs, exchange.deadline, joins=joins, priority=exchange.priority
+            )
         except MlxError as error:
             raise _refusal(error, draining_now=self.draining) from error
 

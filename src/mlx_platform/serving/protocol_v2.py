@@ -15,6 +15,7 @@ from mlx_platform.core.tensors import Array, TensorSpec
 from mlx_platform.serving.binary_tensors import BinaryReader, write_binary
 from mlx_platform.serving.json_body import parse_object
 from mlx_platform.serving.json_tensors import InputReader, write_data
+from mlx_platform.serving.priority import priority_of_parameter
 from mlx_platform.serving.refusal import malformed
 from mlx_platform.serving.signature import Signature
 
@@ -27,8 +28,8 @@ class InferRequest:
 
     `cells` hold the values of `feeds` that came as JSON, flat, as the parser made them. `outputs` are the
     names asked for, in order; those in `binary` are to be answered as raw bytes.
-    `timeout` is in seconds, None when the client set none; `parameters` are those that mean nothing to this
-    server, as JSON.
+    `timeout` is in seconds, `priority` a place in line, both None when the client set none; `parameters` are
+    those that mean nothing to this server, as JSON.
     """
 
     id: str | None
@@ -38,6 +39,7 @@ class InferRequest:
     binary: frozenset[str]
     timeout: float | None
     parameters: bytes = b""
+    priority: int | None = None
 
 
 def parse_infer(body: bytes, header_length: bytes | None, signature: Signature) -> InferRequest:
@@ -94,6 +96,7 @@ def make_request(
         binary,
         _timeout(parameters),
         orjson.dumps(others, option=orjson.OPT_SORT_KEYS) if others else b"",
+        priority_of_parameter(parameters.get("priority")),
     )
 
 

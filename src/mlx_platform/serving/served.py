@@ -14,6 +14,7 @@ from mlx_platform.serving.metadata import describe_config
 from mlx_platform.serving.predict_body import Bounds
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import Refusal, draining, not_ready
+from mlx_platform.serving.priority import priority_of_header
 from mlx_platform.serving.statistics import Statistics
 
 _PLAIN = " !#$&'()*+,/:;=?@[]~"  # stands for itself in a header
@@ -92,7 +93,13 @@ class Served:
             raise draining()
         started = time.monotonic()
         timeout = self._timeout if wish is None else min(self._timeout, wish)
-        return Exchange(request_id, endpoint, datetime.now(UTC), started, started + timeout)
+        exchange = Exchange(request_id, endpoint, datetime.now(UTC), started, started + timeout)
+        exchange.priority = priority_of_header(headers)
+        self.engine.caches.read_wishes(exchange, headers)
+        exchange.trace = self.engine.observation.begin(headers.get(b"traceparent"))
+        return exchange
+        if call.priority is not None:
+            exchange.priority = call.priority
 
     async def infer(self, call: InferRequest, exchange: Exchange) -> Tensors:
         """The outputs that a request for tensors asks for, which has just been read.
