@@ -133,9 +133,13 @@ class AdminApp:
             "version": engine.model.version,
             "digest": engine.model.digest,
             "device": session.device,
+            "degraded": engine.runner.degraded,
+            "fell_back": session.fell_back,
+            "nodes_by_provider": dict(session.nodes),
             "providers": list(session.providers),
             "threads": session.threads,
             "inline": engine.batcher.inline if engine.batcher else None,
+            "batching_fault": engine.loneliness.fault,
             "joins_requests": engine.signature.batched and engine.warm.rowwise,
             "milliseconds_by_rows": {
                 str(rows): seconds * 1000 for rows, seconds in engine.warm.seconds.items()

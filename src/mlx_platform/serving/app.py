@@ -105,7 +105,7 @@ class App:
             response.content_type,
             len(response.body),
             request.id.encode(),
-            self._served.identity,
+            response.identity or self._served.identity.lines,
             header_lines(response.headers) if response.headers else b"",
         )
         respond = request.scope[RESPOND]
@@ -134,7 +134,8 @@ class App:
 
     async def _model(self, request: Request) -> Response:
         served = self._choose(request)
-        return json_response(metadata.describe_model(served.name, served.version, served.signature))
+        document = metadata.describe_model(served.name, served.version, served.signature)
+        return json_response(document | {"parameters": metadata.describe_device(served.engine.model.session)})
 
     async def _model_ready(self, request: Request) -> Response:
         served = self._choose(request)
@@ -185,7 +186,8 @@ class App:
         call = protocol_v2.parse_infer(self._plain_body(request), length, served.signature)
         outputs = await served.infer(call, exchange)
         began = time.monotonic()
-        body, header_length = protocol_v2.render_infer(call, outputs, served.signature, served.head)
+        author = served.author(exchange)
+        body, header_length = protocol_v2.render_infer(call, outputs, served.signature, author.head)
         exchange.seconds["egress"] = time.monotonic() - began
         if header_length is None:
             return Response(body)
@@ -202,7 +204,7 @@ class App:
             rows, client_id = parse_predict(self._plain_body(request), served.bounds)
         answers = await served.predict(rows, exchange)
         began = time.monotonic()
-        body = render_predict(client_id, answers, exchange.rows, served.answered_by)
+        body = render_predict(client_id, answers, exchange.rows, served.author(exchange).answered_by)
         exchange.seconds["egress"] = time.monotonic() - began
         return Response(body)
 
@@ -214,10 +216,8 @@ class App:
             if not wish.isdigit() or len(wish) > 9 or not int(wish):
                 raise malformed("X-Request-Timeout-Ms must be a number of milliseconds.")
             seconds = int(wish) / 1000
-        exchange = self._served.open(request.id, endpoint, seconds)
-        self._served.engine.caches.read_wishes(exchange, request.headers)
-        exchange.trace = self._served.engine.observation.begin(request.headers.get(b"traceparent"))
-        request.scope[DISCONNECT_HOOK] = partial(self._served.engine.abandon, exchange)
+        exchange = self._served.open(request.id, endpoint, request.headers, seconds)
+        request.scope[DISCONNECT_HOOK] = partial(self._served.abandon, exchange)
         return exchange
 
     def _plain_body(self, request: Request) -> bytes:
@@ -240,9 +240,9 @@ class App:
             self._served.finish(exchange, status=500, error="The server failed to answer.")
             raise
         total = self._served.finish(exchange, status=response.status, error=response.error)
-        response.headers += self._served.engine.observation.headers(exchange, total)
-        if exchange.cache != "off":
-            response.headers.append((b"x-cache", exchange.cache.encode()))
+        if exchange.identity is not None:
+            response.identity = exchange.identity.lines
+        response.headers += self._served.told(exchange, total)
         return response
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from mlx_platform.core.tensors import TensorSpec
 from mlx_platform.core.version import VERSION
+from mlx_platform.inference.session import Session
 from mlx_platform.serving.signature import Signature
 
 EXTENSIONS = (
@@ -34,6 +35,11 @@ def describe_model(name: str, version: str, signature: Signature) -> dict[str, A
         "inputs": [_describe(spec) for spec in signature.inputs.values()],
         "outputs": [_describe(spec) for spec in signature.outputs.values()],
     }
+
+
+def describe_device(session: Session) -> dict[str, str]:
+    """What a model runs on at the moment, in parameters as the protocol has them: texts."""
+    return {"device": session.device, "providers": ",".join(session.providers)}
 
 
 def _describe(spec: TensorSpec) -> dict[str, Any]:

@@ -72,9 +72,9 @@ class Standby:
             self._takes_tensors = _tensors(model) == _tensors(light.model)
 
     @property
-    def ready(self) -> bool:
-        """Whether somebody would answer."""
-        return self._rule is not None or (self.light is not None and self.light.ready)
+    def covers(self) -> bool:
+        """Whether there is anybody at all."""
+        return self._rule is not None or self.light is not None
 
     async def start(self) -> None:
         """Start the lighter version.
