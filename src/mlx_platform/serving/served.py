@@ -1,29 +1,29 @@
 """An engine as its clients see it, whatever protocol they speak: its names, its identity, and its books."""
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
 
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tensors import Columns, Tensors
+from mlx_platform.serving.devices.standby import Standby
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exchange import ARM, Exchange
-from mlx_platform.serving.http_exchange import header_lines
+from mlx_platform.serving.http_exchange import Header
+from mlx_platform.serving.identity import Identity
 from mlx_platform.serving.metadata import describe_config
 from mlx_platform.serving.predict_body import Bounds
-from mlx_platform.serving.protocol_v2 import InferRequest
-from mlx_platform.serving.refusal import Refusal, draining, not_ready
 from mlx_platform.serving.priority import priority_of_header
+from mlx_platform.serving.protocol_v2 import InferRequest
+from mlx_platform.serving.refusal import FailedRefusal, Refusal, draining, not_ready
 from mlx_platform.serving.statistics import Statistics
-
-_PLAIN = " !#$&'()*+,/:;=?@[]~"  # stands for itself in a header
 
 
 class Served:
-    """One engine, with what every answer of it says worked out before."""
+    """One engine, with what every answer of it says worked out before, and what answers when it cannot."""
 
-    def __init__(self, engine: Engine, settings: ServingSettings) -> None:
+    def __init__(self, engine: Engine, settings: ServingSettings, standby: Standby | None = None) -> None:
         model = engine.model
         self.engine = engine
         self.name = model.name
@@ -31,21 +31,9 @@ class Served:
         self.signature = engine.signature
         self.statistics = Statistics()
         self.bounds = Bounds.of(model.spec.inputs, model.columns, engine.max_rows)
-        self.head = {"model_name": model.name, "model_version": model.version}
-        self.answered_by = {
-            "model": model.name,
-            "version": model.version,
-            "digest": model.digest,
-            "arm": ARM,
-        }
-        self.identity = header_lines(
-            (
-                (b"x-mlx-model", quote(model.name, safe=_PLAIN).encode()),
-                (b"x-mlx-version", quote(model.version).encode()),
-                (b"x-mlx-digest", model.digest.encode()),
-                (b"x-mlx-arm", ARM.encode()),
-            )
-        )
+        self.identity = Identity.of(model, ARM)
+        self.standby = standby or Standby(model, None, None)
+        self._degraded = Identity.of(model, ARM)  # as the last degraded answer had it
         self._settings = settings
         self._timeout = settings.request_timeout_ms / 1000
 
@@ -76,16 +64,19 @@ class Served:
         executions = sum(self.engine.metrics.batch_rows.counts)
         return self.statistics.document(self.name, self.version, executions)
 
-    def open(self, request_id: str, endpoint: str, wish: float | None = None) -> Exchange:
+    def open(
+        self, request_id: str, endpoint: str, headers: Mapping[bytes, bytes], wish: float | None
+    ) -> Exchange:
         """Begin an exchange, if the server takes any now.
 
         Args:
             request_id: its name in the log.
             endpoint: "predict" or "infer".
+            headers: what the client sent beside it, by lower-case name.
             wish: seconds after which the client does not wait any more; None leaves it to the server.
 
         Raises:
-            Refusal: 503; not ready yet, or not any more.
+            Refusal: 503; not ready yet, or not any more. 400; a header that makes no sense.
         """
         if self.engine.batcher is None:
             raise not_ready()
@@ -98,8 +89,6 @@ class Served:
         self.engine.caches.read_wishes(exchange, headers)
         exchange.trace = self.engine.observation.begin(headers.get(b"traceparent"))
         return exchange
-        if call.priority is not None:
-            exchange.priority = call.priority
 
     async def infer(self, call: InferRequest, exchange: Exchange) -> Tensors:
         """The outputs that a request for tensors asks for, which has just been read.
@@ -109,9 +98,16 @@ class Served:
         """
         if call.timeout is not None:
             exchange.deadline = min(exchange.deadline, exchange.started + call.timeout)
+        if call.priority is not None:
+            exchange.priority = call.priority
         exchange.parameters = call.parameters
         exchange.seconds["ingress"] = time.monotonic() - exchange.started
-        return await self.engine.infer(call, exchange)
+        try:
+            outputs = await self.engine.infer(call, exchange)
+        except FailedRefusal as refusal:
+            return await self.standby.infer(call, exchange, refusal)
+        self._note_device(exchange)
+        return outputs
 
     async def predict(self, rows: Any, exchange: Exchange) -> Columns:
         """The answers to raw rows, which have just been read.
@@ -120,7 +116,28 @@ class Served:
             Refusal: why there are none.
         """
         exchange.seconds["ingress"] = time.monotonic() - exchange.started
-        return await self.engine.predict(rows, exchange)
+        try:
+            answers = await self.engine.predict(rows, exchange)
+        except FailedRefusal as refusal:
+            return await self.standby.predict(rows, exchange, refusal)
+        self._note_device(exchange)
+        return answers
+
+    def author(self, exchange: Exchange) -> Identity:
+        """Who answered it."""
+        return exchange.identity or self.identity
+
+    def abandon(self, exchange: Exchange) -> None:
+        """Drop what was not started for a client that has gone."""
+        (exchange.taken_by or self.engine).abandon(exchange)
+
+    def _note_device(self, exchange: Exchange) -> None:
+        degraded = self.engine.runner.degraded
+        if not degraded:
+            return
+        if self._degraded.degraded != degraded:
+            self._degraded = Identity.of(self.engine.model, ARM, degraded)
+        exchange.identity = self._degraded
 
     def finish(self, exchange: Exchange, *, status: int, error: str) -> float:
         """Close the books on an exchange that was answered with this HTTP status; the seconds it took."""
@@ -128,3 +145,10 @@ class Served:
         self.statistics.observe(exchange, total, succeeded=status < 400)
         self.engine.finish(exchange, status=status, error=error, total=total)
         return total
+
+    def told(self, exchange: Exchange, total: float) -> list[Header]:
+        """What the client is told about an exchange that took so many seconds, beside the answer."""
+        headers = self.engine.observation.headers(exchange, total)
+        if exchange.cache != "off":
+            headers.append((b"x-cache", exchange.cache.encode()))
+        return headers
