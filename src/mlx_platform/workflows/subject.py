@@ -112,7 +112,9 @@ def alias_warnings(context: Context, text: str) -> tuple[str, ...]:
     return context.catalog.differences(ref.name, ref.alias) if isinstance(ref, AliasRef) else ()
 
 
-def open_model(context: Context, subject: Subject, *, device: str = "auto", threads: int = 0) -> "Model":
+def open_model(
+    context: Context, subject: Subject, *, device: str = "auto", threads: int = 0, memory: int = 0
+) -> "Model":
     """Load the subject for inference, with the threads that the settings ask for unless told otherwise."""
     from mlx_platform.inference.model import Model
 
@@ -122,4 +124,5 @@ def open_model(context: Context, subject: Subject, *, device: str = "auto", thre
         version=subject.number,
         device=device,
         threads=threads or context.settings.serving.intra_op_threads,
+        memory=memory,
     )
