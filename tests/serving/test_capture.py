@@ -16,6 +16,7 @@ def exchange(name="r1", inputs=None, outputs=None):
     made.inputs = inputs or {"x": np.array([1.5, 2.5])}
     made.outputs = outputs or {}
     made.seconds = {"queue": 0.00123456}
+    made.step_seconds = {"tokenize": 0.002}
     made.trace = Trace("1" * 32, "2" * 16)
     return made
 
@@ -40,7 +41,12 @@ def test_it_is_off_until_it_is_asked_for(capture):
 def test_it_keeps_requests_with_their_data_timings_and_batch_size(capture):
     capture.start(5)
     capture.add(exchange("first"), 200, "", 0.1)
-    capture.add(exchange("second", outputs={"label": texts("a", "b")}), 400, "It failed.", 0.2)
+    capture.add(
+        exchange("second", outputs={"label": texts("a", "b")}),
+        400,
+        "It failed.",
+        0.2,
+    )
     document = capture.document()
     assert (document["on"], document["until"], document["seen"]) == (True, "2026-03-08T07:04:58Z", 2)
     newest, oldest = document["requests"]
@@ -54,6 +60,7 @@ def test_it_keeps_requests_with_their_data_timings_and_batch_size(capture):
         "rows": 2,
         "batch_rows": 8,
         "timings_ms": {"queue": 1.2346, "total": 200.0},
+        "steps_ms": {"tokenize": 2.0},
         "error": "It failed.",
         "inputs": {"x": {"datatype": "FP64", "shape": [2], "data": [1.5, 2.5]}},
         "outputs": {"label": {"datatype": "BYTES", "shape": [2], "data": ["a", "b"]}},

@@ -124,6 +124,9 @@ def test_a_served_text_in_parts_is_answered_as_one(counting):
             assert answers["value"].tolist() == pytest.approx([13 / 7, 1, 5 / 3])
             assert answers["value"].tolist() == counting.predict(texts(7, 1, 3)).columns["value"].tolist()
             assert "tokenize" in exchange.step_seconds
+            samples = {sample.name: sample for source in engine.metrics.sources for sample in source()}
+            assert samples["mlx_pipeline_step_runs"].value == 1
+            assert samples["mlx_pipeline_step_seconds"].value == exchange.step_seconds["tokenize"]
         finally:
             await engine.close(1.0)
 

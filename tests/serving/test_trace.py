@@ -56,5 +56,5 @@ def test_a_share_of_the_requests_begins_a_trace():
 
 
 def test_stages_are_told_in_milliseconds():
-    header = server_timing({"ingress": 0.0001234, "inference": 0.25}, 0.3)
-    assert header == b"ingress;dur=0.123, inference;dur=250.000, total;dur=300.000"
+    header = server_timing({"ingress": 0.0001234, "inference": 0.25}, {"tokenize": 0.001}, 0.3)
+    assert header == b"ingress;dur=0.123, inference;dur=250.000, pre-tokenize;dur=1.000, total;dur=300.000"

@@ -133,6 +133,7 @@ def _cut(cell: Any) -> Any:
 
 def _facts(exchange: Exchange, status: int, total: float) -> dict[str, Any]:
     timings = {stage: round(spent * 1000, 4) for stage, spent in exchange.seconds.items()}
+    steps = {kind: round(spent * 1000, 4) for kind, spent in exchange.step_seconds.items()}
     return {
         "time": rfc3339(exchange.time),
         "request_id": exchange.request_id,
@@ -142,4 +143,5 @@ def _facts(exchange: Exchange, status: int, total: float) -> dict[str, Any]:
         "rows": exchange.rows,
         "batch_rows": exchange.batch_rows,
         "timings_ms": timings | {"total": round(total * 1000, 4)},
+        "steps_ms": steps,
     }

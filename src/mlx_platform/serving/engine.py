@@ -21,6 +21,7 @@ from mlx_platform.inference.model import Model, filled
 from mlx_platform.inference.pipeline import Encoded
 from mlx_platform.serving import tuning
 from mlx_platform.serving.batch_size import BatchSize
+from mlx_platform.serving.alone import Loneliness
 from mlx_platform.serving.batcher import Batcher
 from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.costs import Costs
@@ -83,11 +84,13 @@ class Engine:
         self.covered = False  # something else answers where the model cannot
         self.batcher: Batcher | None = None
         self.observation = Observation(model, settings)
-        metrics.sources.append(self.observation.samples)
+        self.loneliness = Loneliness(self._why_alone)
+        metrics.sources += (self.observation.samples, self.loneliness.samples)
         self._settings = settings
         # All that the network gives, as everywhere else: the answers are made from some of them.
         self._outputs = tuple(spec.name for spec in model.session.outputs)
         self._preparation = Preparation(model, settings)
+        metrics.sources.append(self._preparation.samples)
 
     @property
     def ready(self) -> bool:
@@ -130,11 +133,25 @@ class Engine:
         self.batcher = Batcher(
             self.runner.run,
             tuning.policy(settings, self.model.session, self.warm),
-            self.metrics.batch_rows.observe,
+            self._count_batch,
             stop_run=self.runner.stop,
             costs=Costs(self.warm.seconds, self.warm.cells, self.warm.size.rows),
             padding=self.warm.padding,
         )
+
+    def _count_batch(self, rows: int) -> None:
+        self.metrics.batch_rows.observe(rows)
+        if self.batcher is not None:
+            self.loneliness.observe(rows, self.batcher.in_flight + 1 - self.batcher.policy.workers)
+
+    def _why_alone(self) -> str:
+        if self.batcher is not None and self.batcher.policy.max_rows == 1:
+            return "max_batch_size is 1"
+        if not self.signature.batched:
+            return "an input or output of the model has no first dimension that varies"
+        if not self.warm.rowwise:
+            return "the model does not answer row by row"
+        return "no two requests agree in outputs, datatypes and dimensions"
 
     async def infer(self, request: InferRequest, exchange: Exchange) -> Tensors:
         """The outputs that a protocol request asks for.

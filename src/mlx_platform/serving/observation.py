@@ -37,7 +37,7 @@ class Observation:
         if exchange.trace is not None:
             headers.append((b"traceparent", exchange.trace.header))
         if self._server_timing:
-            headers.append((b"server-timing", server_timing(exchange.seconds, total)))
+            headers.append((b"server-timing", server_timing(exchange.seconds, exchange.step_seconds, total)))
         return headers
 
     def finish(self, exchange: Exchange, status: int, error: str, total: float) -> None:

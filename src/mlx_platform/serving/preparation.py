@@ -8,7 +8,7 @@ or in processes of their own, where it would hold it.
 import asyncio
 import logging
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
@@ -21,6 +21,7 @@ from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import SPEC
 from mlx_platform.inference.pipeline import Encoded, Pipeline
 from mlx_platform.inference.spec import parse_spec
+from mlx_platform.serving.metrics import Sample
 
 _CHEAP_ROWS = 64
 _Made = TypeVar("_Made")
@@ -40,6 +41,7 @@ class Preparation:
         self._count = 0 if model.has_cheap_steps else settings.pipeline_processes
         self.threads = ThreadPoolExecutor(settings.pipeline_threads, thread_name_prefix="mlx-pipeline")
         self._root = str(model.package.root)
+        self._spent: dict[str, tuple[int, float]] = {step.kind: (0, 0.0) for step in model.spec.pre}
         self._pool: ProcessPoolExecutor | None = None
 
     async def start(self) -> None:
@@ -55,16 +57,11 @@ class Preparation:
         Raises:
             UsageError: a cell cannot be used.
         """
-        rows = row_count(columns)
-        if self._pool is None:
-            return await self._step(self._model.prepare, columns, rows)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, _encode, self._root, columns)
-        except BrokenProcessPool:
-            _logger.warning("A process of the pipeline died; the steps go on in new ones.")
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = _new_pool(self._count)
-            return await self._step(self._model.prepare, columns, rows)
+        encoded = await self._encoded(columns)
+        for kind, seconds in encoded.seconds.items():
+            runs, spent = self._spent[kind]
+            self._spent[kind] = (runs + 1, spent + seconds)
+        return encoded
 
     async def decode(self, tensors: Tensors, rows: int) -> dict[str, Array]:
         """The answers of output tensors.
@@ -74,10 +71,30 @@ class Preparation:
         """
         return await self._step(self._model.decode, tensors, rows)
 
+    def samples(self) -> Iterator[Sample]:
+        """How often each kind of step ran, and how long in all."""
+        for kind, (runs, spent) in self._spent.items():
+            labels = (("step", kind),)
+            yield Sample("mlx_pipeline_step_runs", "Requests that a step worked on.", runs, labels)
+            yield Sample("mlx_pipeline_step_seconds", "Time that a step took in all.", spent, labels)
+
     def close(self) -> None:
         self.threads.shutdown(wait=False, cancel_futures=True)
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _encoded(self, columns: Columns) -> Encoded:
+        rows = row_count(columns)
+        if self._pool is None:
+            return await self._step(self._model.prepare, columns, rows)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._pool, _encode, self._root, columns)
+        except BrokenProcessPool:
+            _logger.warning("A process of the pipeline died; the steps go on in new ones.")
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = _new_pool(self._count)
+            return await self._step(self._model.prepare, columns, rows)
 
     async def _step(self, step: Callable[[Any], _Made], batch: Columns, rows: int) -> _Made:
         if self._model.has_cheap_steps and rows <= _CHEAP_ROWS:

@@ -51,7 +51,11 @@ def begin_trace(share: float) -> Trace | None:
     return Trace(secrets.token_hex(16), secrets.token_hex(8))
 
 
-def server_timing(seconds: Mapping[str, float], total: float) -> bytes:
-    """The stages as the header `Server-Timing`, in milliseconds: https://www.w3.org/TR/server-timing/ ."""
-    parts = [f"{stage};dur={spent * 1000:.3f}" for stage, spent in seconds.items()]
+def server_timing(seconds: Mapping[str, float], steps: Mapping[str, float], total: float) -> bytes:
+    """Stages, and the steps within `pre`, as the header `Server-Timing`, in milliseconds.
+
+    See https://www.w3.org/TR/server-timing/ .
+    """
+    named = {**seconds, **{f"pre-{kind}": spent for kind, spent in steps.items()}}
+    parts = [f"{name};dur={spent * 1000:.3f}" for name, spent in named.items()]
     return ", ".join((*parts, f"total;dur={total * 1000:.3f}")).encode()
