@@ -44,7 +44,9 @@ SinceOption = Annotated[
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="End, exclusive.")]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the history.")]
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cuda, tensorrt, cpu, or a GPU by its number: cuda:1.")]
+DeviceOption = Annotated[
+    str, typer.Option("--device", help="auto, cuda, tensorrt, cpu, or a GPU by its number: cuda:1.")
+]
 
 
 def pairs(words: list[str] | None, flag: str) -> dict[str, str]:
