@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HELPERS = {"run", "measure", "registries", "encoder"}
+HELPERS = {"run", "measure", "registries", "encoder", "networks"}
 
 
 def main(names: list[str]) -> int:
