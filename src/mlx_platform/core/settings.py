@@ -172,8 +172,12 @@ class ServingSettings:
     intra_op_threads: int = setting(0, ge=0, description="0 takes half of the cores")
     pipeline_threads: int = setting(2, ge=1, le=64, description="for steps such as tokenizing and images")
     pipeline_processes: int = setting(0, ge=0, le=64, description="instead, for steps that hold Python")
-    workers: int = setting(0, ge=0, le=64, description="runs at a time; 0 takes as many as there are cores for")
-    processes: int = setting(0, ge=0, le=256, description="that serve side by side; 0 serves without any other")
+    workers: int = setting(
+        0, ge=0, le=64, description="runs at a time; 0 takes as many as there are cores for"
+    )
+    processes: int = setting(
+        0, ge=0, le=256, description="that serve side by side; 0 serves without any other"
+    )
     devices: tuple[str, ...] = ()
     memory_bytes: int = setting(0, ge=0, description="of a model's runs; 0 takes what is free")
     memory_headroom: float = setting(0.15, ge=0, le=0.9, description="the share of it that stays free")
@@ -199,8 +203,8 @@ class QuantizationSettings:
     judged by a wider limit does not count.
     """
 
-    max_drop: str = setting("", pattern="|".join(("", _AMOUNT)), description="such as 1pp, 0.01abs or 1%rel")
-    max_rise: str = setting("", pattern="|".join(("", _AMOUNT)), description="such as 2%rel or 0.1abs")
+    max_drop: str = setting("", pattern=f"({_AMOUNT})?", description="such as 1pp, 0.01abs or 1%rel")
+    max_rise: str = setting("", pattern=f"({_AMOUNT})?", description="such as 2%rel or 0.1abs")
 
 
 MoveKind = Literal["promote", "rollback", "adopt"]

@@ -14,38 +14,23 @@ from mlx_platform.core.report import Result
 from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.context import Context
-from mlx_platform.workflows.quantization.coverage import baseline_of, cover
-from mlx_platform.workflows.quantization.judgement import (
-    Answered,
-    accuracy_gate,
-    check_speedup,
-    judge_pair,
-)
+from mlx_platform.workflows.quantization.candidates import STATIC, Candidate, Workshop
+from mlx_platform.workflows.quantization.choosing import Choosing
+from mlx_platform.workflows.quantization.coverage import Coverage, baseline_of, cover
+from mlx_platform.workflows.quantization.judgement import Answered, Bench, accuracy_gate
 from mlx_platform.workflows.quantization.outcome import Outcome, evidence_of, lineage_of
 from mlx_platform.workflows.quantization.page import result_of
-from mlx_platform.workflows.quantization.rows import Rows, feeds, read_rows
+from mlx_platform.workflows.quantization.request import Request
+from mlx_platform.workflows.quantization.rows import Rows, read_rows
 from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_model, open_subject
+from mlx_platform.workflows.tools import tool_versions
 
 if TYPE_CHECKING:
     from mlx_platform.core.tensors import Columns
+    from mlx_platform.evaluation.gates import Gate
     from mlx_platform.inference.model import Model
     from mlx_platform.inference.package import Package
-    from mlx_platform.quantize.rule import Rule
-    from mlx_platform.quantize.static import Quantized
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked for; see `quantize`."""
-
-    calibration: Path
-    data: Path
-    label: str | None
-    max_drop: str | None
-    min_speedup: float | None
-    output: Path | None
-    rule: "Rule"
 
 
 def quantize(
@@ -55,14 +40,21 @@ def quantize(
     calibration: Path,
     data: Path,
     label: str | None = None,
+    method: str = STATIC,
+    target: str = "auto",
     max_drop: str | None = None,
     min_speedup: float | None = None,
+    max_size_ratio: float | None = None,
+    max_evals: int = 200,
+    max_minutes: float = 60.0,
+    resume: Path | None = None,
+    keep_failed: bool = False,
     output: Path | None = None,
     report: Path | None = None,
     junit: Path | None = None,
     calibration_method: str = "minmax",
 ) -> Result:
-    """Quantize a model to static INT8 and register it as a version of its own, if it passes.
+    """Make a model smaller and register the result as a version of its own, if it passes.
 
     Args:
         context: the command's context.
@@ -70,9 +62,16 @@ def quantize(
         calibration: a few hundred rows as production sends them; labels are not looked at.
         data: other rows with labels, which decide whether the answers are still as good.
         label: the column of the labels, by default the one of the settings.
+        method: static, dynamic, fp16 or int4; auto measures all of them.
+        target: the processor family it is for: auto, x86-avx2, x86-vnni or arm.
         max_drop: the tolerated loss of accuracy (for regression: rise of the RMSE) with its unit; by default
-            1pp, for regression 2%rel.
+            that of the settings, else 1pp, for regression 2%rel.
         min_speedup: how many times as fast it must be; unset, being slower is a warning only.
+        max_size_ratio: its largest size as a share of the source's; unset, being larger is a warning only.
+        max_evals: candidates that the search for layers to leave in float32 may measure; 0 for no search.
+        max_minutes: how long that search may take.
+        resume: a folder with the state of an interrupted search, or for that of this one.
+        keep_failed: write `output` although a gate failed; nothing is registered all the same.
         output: where to write the ONNX file as well.
         report: a folder for the report.
         junit: a file for the JUnit XML.
@@ -84,14 +83,30 @@ def quantize(
 
     Raises:
         UsageError: rows or flags cannot be used.
-        UndecidedError: INT8 does not apply to this model, or there is nothing to judge it by.
+        UndecidedError: no method applies to this model, or there is nothing to judge it by.
     """
     from mlx_platform.quantize.rule import parse_rule
+    from mlx_platform.quantize.search import Limits
+    from mlx_platform.quantize.target import parse_target
+    from mlx_platform.workflows.quantization.wishes import Wishes
 
     check_targets(report=report, junit=junit)
-    rule = parse_rule(calibration_method)
-    request = Request(calibration, data, label, max_drop, min_speedup, output, rule)
-    _check(request, ref)
+    request = Request(
+        ref=ref,
+        calibration=calibration,
+        data=data,
+        label=label,
+        method=method,
+        target=parse_target(target),
+        rule=parse_rule(calibration_method),
+        max_drop=max_drop,
+        wishes=Wishes(min_speedup, max_size_ratio),
+        limits=Limits(max_evals, 60 * max_minutes),
+        resume=resume,
+        keep_failed=keep_failed,
+        output=output,
+    )
+    request.check()
     with open_subject(context, ref) as subject:
         if subject.version is None and output is None:
             raise UsageError(
@@ -105,17 +120,6 @@ def quantize(
     return write_reports(result, report=report, junit=junit)
 
 
-def _check(request: Request, ref: str) -> None:
-    check_speedup(request.min_speedup)
-    output, source = request.output, Path(ref)
-    if output is None:
-        return
-    if output.is_dir() or output.suffix != ".onnx":
-        raise UsageError(f"{output} is no name for an ONNX file.", hint="Write -o model.int8.onnx.")
-    if source.is_file() and output.exists() and source.samefile(output):
-        raise UsageError(f"{output} is the model that is being quantized.", hint="Write to another file.")
-
-
 @dataclass(frozen=True, slots=True)
 class _Run:
     context: Context
@@ -124,12 +128,36 @@ class _Run:
     folder: Path
 
     def outcome(self) -> Outcome:
+        from mlx_platform.quantize.state import open_state
+
         self._refuse_unsuitable()
         model = open_model(self.context, self.subject, device="cpu")
-        gate = accuracy_gate(model.spec.task, self.request.max_drop)
-        request, settings = self.request, self.context.settings.evaluation
-        rows = read_rows(settings, request.calibration, request.data, request.label, model.spec.columns)
-        before = self._answer(model, rows, "answering in float32")
+        request, settings = self.request, self.context.settings
+        gate = accuracy_gate(model.spec.task, request.max_drop, settings.quantization)
+        rows = read_rows(
+            settings.evaluation, request.calibration, request.data, request.label, model.spec.columns
+        )
+        with self.context.progress.stage("answering in float32"):
+            before = Answered(model, model.predict(rows.judged).columns)
+        coverage, rows = self._coverage(model, rows, before)
+        work = self.folder / "work"
+        work.mkdir()
+        workshop = Workshop(self.context, self.subject, model, rows, request, work)
+        with open_state(request.resume, self._key(rows, gate)) as state:
+            choosing = Choosing(workshop, Bench(gate, rows, before), state)
+            chosen = choosing.choose(lambda candidate: self._answers(candidate, rows))
+        outcome = Outcome(self.subject, request, rows, coverage, choosing, chosen)
+        return self._kept(outcome)
+
+    def _refuse_unsuitable(self) -> None:
+        """Before any row is read: no data make a method apply to a model that has nothing for it."""
+        from mlx_platform.quantize.inspect import inspect_file, refuse_unsuitable
+
+        refuse_unsuitable(
+            inspect_file(self.subject.package.model_path), self.subject.ref, self.request.methods
+        )
+
+    def _coverage(self, model: "Model", rows: Rows, before: Answered) -> tuple[Coverage, Rows]:
         drift = self.context.settings.drift
         baseline, unread = baseline_of(self.subject.package, self.subject.ref)
         with self.context.progress.stage("comparing the calibration rows"):
@@ -143,56 +171,41 @@ class _Run:
                 source=f"the baseline of {self.subject.ref}",
             )
         noted = (*rows.warnings, *((unread,) if unread else ()), *coverage.warnings(drift))
-        rows = replace(rows, warnings=noted)
-        made = self._quantize(model, rows)
-        package = self._package(made)
-        smaller = open_model(self.context, replace(self.subject, package=package), device="cpu")
-        after = self._answer(smaller, rows, "answering in int8")
-        with self.context.progress.stage("comparing"):
-            judgement = judge_pair(gate, rows, before, after, self.request.min_speedup)
-        outcome = Outcome(self.subject, rows, coverage, made, judgement)
-        return self._kept(outcome, package) if judgement.verdict is Verdict.PASS else outcome
+        return coverage, replace(rows, warnings=noted)
 
-    def _refuse_unsuitable(self) -> None:
-        """Before any row is read: no data make INT8 apply to a model that has nothing to quantize."""
-        from mlx_platform.quantize.inspect import inspect_file, refuse_unsuitable
+    def _key(self, rows: Rows, gate: "Gate") -> str:
+        """Everything that what a search measures and what the judging rows say depends on."""
+        from mlx_platform.quantize.state import key_of
 
-        refuse_unsuitable(inspect_file(self.subject.package.model_path), self.subject.ref)
-
-    def _answer(self, model: "Model", rows: Rows, stage: str) -> Answered:
-        with self.context.progress.stage(stage):
-            return Answered(model, model.predict(rows.judged).columns)
-
-    def _quantize(self, model: "Model", rows: Rows) -> "Quantized":
-        from mlx_platform.quantize.cache import CalibrationCache
-        from mlx_platform.quantize.static import StaticOptions, quantize_static
-
-        settings = self.context.settings
-        cache = CalibrationCache(
-            settings.path(settings.cache.dir) / "calibration", rows.identity(self.subject.package)
+        request = self.request
+        return key_of(
+            self.subject.package.content_digest,
+            rows.identity(self.subject.package),
+            rows.fingerprints["data"],
+            rows.label,
+            gate.name,
+            request.method,
+            request.target,
+            request.rule,
+            *sorted(tool_versions().items()),
         )
-        work = self.folder / "work"
-        work.mkdir()
-        with self.context.progress.stage("calibrating", total=rows.calibration.rows) as advance:
-            return quantize_static(
-                self.subject.package.model_path,
-                work,
-                feeds(model, rows.calibration),
-                list(feeds(model, rows.calibration.first())),
-                StaticOptions(self.request.rule, cache, threads=model.session.threads),
-                advance=advance,
-                row_name=rows.calibration.name,
-                name=self.subject.ref,
-            )
 
-    def _package(self, made: "Quantized") -> "Package":
-        """The quantized network with its source's pipeline and assets; its golden cases are its own."""
+    def _answers(self, candidate: Candidate, rows: Rows) -> "tuple[Package, Columns]":
+        """The candidate as a sealed package, and what that answers to the judged rows."""
+        package = self._package(candidate)
+        smaller = open_model(self.context, replace(self.subject, package=package), device="cpu")
+        with self.context.progress.stage(f"judging {candidate.name}"):
+            return package, smaller.predict(rows.judged).columns
+
+    def _package(self, candidate: Candidate) -> "Package":
+        """The smaller network with its source's pipeline and assets; its golden cases are its own."""
         from mlx_platform.inference.build import BuildOptions, build_package
-        from mlx_platform.inference.package import MODEL, SPEC
+        from mlx_platform.inference.package import SPEC
 
-        source, folder = self.subject.package, self.folder / "source"
-        folder.mkdir()
-        shutil.copyfile(made.path, folder / MODEL)
+        source = self.subject.package
+        folder = Path(tempfile.mkdtemp(prefix="source-", dir=self.folder))
+        for path in candidate.made.files:
+            shutil.copyfile(path, folder / path.name)
         shutil.copyfile(source.root / SPEC, folder / SPEC)
         for entry in source.manifest.files:
             if entry.path.startswith("assets/"):
@@ -203,22 +216,34 @@ class _Run:
         with self.context.progress.stage("sealing"):
             return build_package(
                 folder,
-                self.folder / "package",
+                folder.with_name(folder.name.replace("source-", "package-")),
                 BuildOptions(baseline=baseline),
                 seed_rows=_golden_rows(source),
             ).package
 
-    def _kept(self, outcome: Outcome, package: "Package") -> Outcome:
-        """Register the package under its source's name, and write the file where one was asked for."""
+    def _kept(self, outcome: Outcome) -> Outcome:
+        """Register a candidate that passed under its source's name; write the file where it is wanted."""
+        passed = outcome.judgement.verdict is Verdict.PASS
         catalog, source = self.context.catalog, self.subject.version
-        version, created = None, False
-        if source is not None:
+        version, created, output = None, False, None
+        if passed and source is not None:
             lineage = lineage_of(self.context, outcome, source)
-            version, created = catalog.register(source.name, package, lineage)
+            version, created = catalog.register(source.name, outcome.chosen.package, lineage)
             catalog.record(version, evidence_of(outcome, version, self.context.clock()))
-        if self.request.output is not None:
-            write_atomic(self.request.output, outcome.made.path.read_bytes())
-        return replace(outcome, version=version, created=created, output=self.request.output)
+        if passed or self.request.keep_failed:
+            output = self._written(outcome.candidate)
+        return replace(outcome, version=version, created=created, output=output)
+
+    def _written(self, candidate: Candidate) -> Path | None:
+        """Write the file that was asked for; weights beside it keep the name that the file knows them by."""
+        output = self.request.output
+        if output is None:
+            return None
+        model, *weights = candidate.made.files
+        for path in weights:
+            write_atomic(output.with_name(path.name), path.read_bytes())
+        write_atomic(output, model.read_bytes())
+        return output
 
 
 def _golden_rows(source: "Package") -> "Columns | None":

@@ -1,26 +1,35 @@
-"""Whether a quantized model is as good as its source, and what it gained."""
+"""Whether a smaller model is as good as its source."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from mlx_platform.core.errors import UndecidedError, UsageError
-from mlx_platform.core.tensors import Columns, Tensors
+import numpy as np
+
+from mlx_platform.core.errors import UndecidedError
+from mlx_platform.core.settings import QuantizationSettings
+from mlx_platform.core.statistics import tango_z
+from mlx_platform.core.tensors import Columns
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
-from mlx_platform.workflows.quantization.rows import Calibration, Rows, feeds
+from mlx_platform.workflows.quantization.rows import Rows
 
 if TYPE_CHECKING:
     from mlx_platform.evaluation.compare import Comparison
     from mlx_platform.evaluation.gates import Gate
     from mlx_platform.evaluation.judge import Judged
     from mlx_platform.evaluation.measure import Measurement
+    from mlx_platform.evaluation.scored import Scored
     from mlx_platform.inference.model import Model
-    from mlx_platform.quantize.latency import Race
+    from mlx_platform.workflows.quantization.wishes import WishAnswer
 
-BATCH = 32
-_RACE_SECONDS = 1.0
 DEFAULT_DROP = "1pp"
 DEFAULT_RISE = "2%rel"  # of an error in the label's own unit, which has no percentage points
+LEVEL = 0.05
+"""One-sided, of all looks at the judging rows together."""
+_NORMAL = NormalDist()
+_LEAST_FLIPS, _MOST_FLIPS = 0.5, 5.0  # times the tolerated drop: fewer are not asked for, more not accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,58 +42,43 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Both models on the same rows.
-
-    `race` is about one row at a time, `batch_race` about `BATCH` rows at once where the model takes them.
-    `agreement`, `kl` and `relative_error` are None where they have no meaning.
-    """
+    """Both models on the same rows; `agreement`, `kl` and `relative_error` are None without a meaning."""
 
     metric: str
     before: "Mapping[str, Measurement]"
     after: "Mapping[str, Measurement]"
     comparison: "Comparison"
     gate: "Judged"
-    race: "Race"
-    batch_race: "Race | None"
+    wishes: "tuple[WishAnswer, ...]"
     agreement: float | None
     kl: float | None
     relative_error: float | None
-    min_speedup: float | None
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        if self.min_speedup is None:
-            return (self.gate.check,)
-        return (self.gate.check, _speed_check(self.race, self.min_speedup))
+        return (self.gate.check, *(answer.check for answer in self.wishes))
 
     @property
     def verdict(self) -> Verdict:
         return verdict_of(self.checks)
 
+    @property
+    def confidence(self) -> float:
+        """Of the one-sided test, and of the two-sided intervals."""
+        return self.comparison.confidence
+
     def gates(self) -> list[dict[str, Any]]:
         """The gates' answers, JSON-ready."""
-        return [self.gate.document(), *map(self._speed_document, self.checks[1:])]
-
-    def _speed_document(self, check: Check) -> dict[str, Any]:
-        """The speed gate with the keys of the others; see `Judged.document`."""
-        return {
-            "name": f"{check.name} {check.threshold}",
-            "metric": "speedup",
-            "limit": "min",
-            "level": "fail",
-            "verdict": str(check.verdict),
-            "shown": check.measured,
-            "message": check.message,
-            "skipped": check.skipped,
-            "measured": self.race.speedup,
-            "threshold": self.min_speedup,
-            "lower": self.race.lower,
-            "upper": self.race.upper,
-        }
+        return [self.gate.document(), *(answer.document() for answer in self.wishes)]
 
 
-def accuracy_gate(task: str, max_drop: str | None) -> "Gate":
-    """The gate that `--max-drop` means: on accuracy, or on the RMSE of a regression; None takes the default.
+def accuracy_gate(task: str, max_drop: str | None, settings: QuantizationSettings) -> "Gate":
+    """The gate that `--max-drop` means: on accuracy, or on the RMSE of a regression.
+
+    Args:
+        task: of the model.
+        max_drop: the tolerated loss with its unit; None takes that of the settings, or else the default.
+        settings: the project's own limits.
 
     Raises:
         UsageError: the drop has no unit, or one that the metric does not have.
@@ -100,74 +94,95 @@ def accuracy_gate(task: str, max_drop: str | None) -> "Gate":
             hint='Write task = "classification" or "regression" in its model.toml and register it again.',
         )
     primary = metrics[0]
-    default = DEFAULT_RISE if task == "regression" else DEFAULT_DROP
-    drop = default if max_drop is None else max_drop.replace(" ", "")
     limit = "max_drop" if primary.higher_is_better else "max_rise"
-    return parse_expression(f"{primary.name}:{limit}={drop}")
+    drop = max_drop if max_drop is not None else default_of(limit, settings)
+    return parse_expression(f"{primary.name}:{limit}={drop.replace(' ', '')}")
 
 
-def judge_pair(
-    gate: "Gate", rows: Rows, before: Answered, after: Answered, min_speedup: float | None
-) -> Judgement:
-    """Compare the quantized model with its source: metrics, flips, answers, and time side by side."""
-    from mlx_platform.evaluation.compare import compare
-    from mlx_platform.evaluation.judge import Known, judge
-    from mlx_platform.evaluation.measure import measure_scored
-    from mlx_platform.evaluation.truth import CLASS_TASKS, model_labels, score
-    from mlx_platform.quantize.agreement import mean_divergence, relative_error
-
-    task = before.model.spec.task
-    labels = model_labels(before.answers, before.model.labels) if task in CLASS_TASKS else ()
-    scores = [score(task, rows.truth, side.answers, labels, column=rows.label) for side in (before, after)]
-    measured = [measure_scored(scored) for scored in scores]
-    comparison = compare(scores[1], scores[0], metrics=[gate.metric])
-    (judged,) = judge([gate], Known(measured[1], comparison))
-    races = _races(before.model, after.model, rows.calibration)
-    old, new = before.answers, after.answers
-    probabilities = "probabilities" in old
-    return Judgement(
-        metric=gate.metric,
-        before=measured[0],
-        after=measured[1],
-        comparison=comparison,
-        gate=judged,
-        race=races[0],
-        batch_race=races[1],
-        agreement=comparison.flips.agreement if comparison.flips else None,
-        kl=mean_divergence(old["probabilities"], new["probabilities"]) if probabilities else None,
-        relative_error=relative_error(old["value"], new["value"]) if task == "regression" else None,
-        min_speedup=min_speedup,
-    )
+def default_of(limit: str, settings: QuantizationSettings) -> str:
+    """What may be lost where nobody says otherwise."""
+    if limit == "max_rise":
+        return settings.max_rise or DEFAULT_RISE
+    return settings.max_drop or DEFAULT_DROP
 
 
-def _races(before: "Model", after: "Model", calibration: Calibration) -> "tuple[Race, Race | None]":
-    """A lone row, and a batch as a busy server makes it."""
-    from mlx_platform.quantize.latency import race
+class Bench:
+    """The original with its answers to the labelled rows, beside which every look puts one candidate."""
 
-    def run(inputs: Tensors) -> "Race":
-        return race(lambda: before.run(inputs), lambda: after.run(inputs), seconds=_RACE_SECONDS)
+    def __init__(self, gate: "Gate", rows: Rows, before: Answered) -> None:
+        from mlx_platform.evaluation.measure import measure_scored
+        from mlx_platform.evaluation.truth import CLASS_TASKS, model_labels
 
-    lone = run(next(feeds(before, calibration.first(1))))
-    fixed = any(spec.shape[:1] != (None,) for spec in before.spec.inputs)
-    if fixed or calibration.rows < BATCH:
-        return lone, None
-    return lone, run(before.encode(calibration.first(BATCH).columns))
+        self.gate = gate
+        self._rows = rows
+        self._before = before
+        self._task = before.model.spec.task
+        self._labels = model_labels(before.answers, before.model.labels) if self._task in CLASS_TASKS else ()
+        self._scored = self._score(before.answers)
+        self._measured = measure_scored(self._scored)
 
+    def judge(
+        self, answers: Columns, wishes: "tuple[WishAnswer, ...]" = (), *, confidence: float = 1 - LEVEL
+    ) -> Judgement:
+        """Compare a candidate's answers with the original's: metrics, flips, and the gate.
 
-def _speed_check(race: "Race", least: float) -> Check:
-    return Check(
-        name="speedup",
-        verdict=Verdict.PASS if race.speedup >= least else Verdict.FAIL,
-        measured=f"{race.speedup:.2f} [{race.lower:.2f}, {race.upper:.2f}]",
-        threshold=f">= {least:g}",
-        message="" if race.speedup >= least else "INT8 is not that much faster on this machine",
-        group="gates",
-    )
+        Args:
+            answers: to the judged rows.
+            wishes: what it was measured to be besides.
+            confidence: of the one-sided test.
+        """
+        from mlx_platform.evaluation.compare import compare
+        from mlx_platform.evaluation.judge import Known, judge
+        from mlx_platform.evaluation.measure import measure_scored
+        from mlx_platform.quantize.agreement import mean_divergence, relative_error
 
-
-def check_speedup(min_speedup: float | None) -> None:
-    """Refuse a `--min-speedup` that means nothing."""
-    if min_speedup is not None and not 0 < min_speedup < 1000:
-        raise UsageError(
-            f"A speed-up of {min_speedup:g} cannot be asked for.", hint="Write --min-speedup 1.2."
+        scored = self._score(answers)
+        measured = measure_scored(scored)
+        comparison = compare(scored, self._scored, metrics=[self.gate.metric], confidence=confidence)
+        (judged,) = judge([self.gate], Known(measured, comparison))
+        old = self._before.answers
+        probabilities = "probabilities" in old
+        return Judgement(
+            metric=self.gate.metric,
+            before=self._measured,
+            after=measured,
+            comparison=comparison,
+            gate=judged,
+            wishes=wishes,
+            agreement=comparison.flips.agreement if comparison.flips else None,
+            kl=mean_divergence(old["probabilities"], answers["probabilities"]) if probabilities else None,
+            relative_error=relative_error(old["value"], answers["value"])
+            if self._task == "regression"
+            else None,
         )
+
+    def tolerated(self, confidence: float) -> float:
+        """The loss up to which the rows that judge can be expected to let a candidate pass.
+
+        A share of answers that change: as many as leave the score test its significance when as many of them
+        are won as lost, n (margin / z)^2, within sensible bounds. For an error, the relative error of the
+        answers that raises it by the margin if it has nothing to do with the answers' own.
+        """
+        value = self._measured[self.gate.metric].value
+        margin = self._margin(value)
+        rows = len(self._rows.truth)
+        if self.gate.limit == "max_rise":
+            size = float(np.sqrt(np.mean(np.square(self._before.answers["value"].astype(np.float64)))))
+            return math.sqrt(max(0.0, 2 * value * margin + margin**2)) / size if size else 0.0
+        flips = rows * (margin / _NORMAL.inv_cdf(confidence)) ** 2
+        return min(max(flips, _LEAST_FLIPS * margin), _MOST_FLIPS * margin)
+
+    def can_decide(self, confidence: float) -> bool:
+        """Whether the rows are enough for a candidate that answers exactly as the original does."""
+        if self.gate.limit == "max_rise":
+            return True
+        margin = self._margin(self._measured[self.gate.metric].value)
+        return tango_z(0, 0, len(self._rows.truth), margin) > _NORMAL.inv_cdf(confidence)
+
+    def _margin(self, value: float) -> float:
+        return self.gate.margin.of(value) if self.gate.margin and math.isfinite(value) else 0.0
+
+    def _score(self, answers: Columns) -> "Scored":
+        from mlx_platform.evaluation.truth import score
+
+        return score(self._task, self._rows.truth, answers, self._labels, column=self._rows.label)

@@ -11,8 +11,11 @@ from mlx_platform.core.evidence import Evidence
 from mlx_platform.registry.version import ACTOR, QUANTIZED, Lineage, Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.evaluation.overlap import CALIBRATION_DATA, CALIBRATION_FINGERPRINT
+from mlx_platform.workflows.quantization.candidates import BATCH, Candidate
+from mlx_platform.workflows.quantization.choosing import Choosing, Look
 from mlx_platform.workflows.quantization.coverage import Coverage
-from mlx_platform.workflows.quantization.judgement import BATCH, Judgement
+from mlx_platform.workflows.quantization.judgement import Judgement
+from mlx_platform.workflows.quantization.request import Request
 from mlx_platform.workflows.quantization.rows import Rows
 from mlx_platform.workflows.subject import Subject
 from mlx_platform.workflows.tools import tool_versions
@@ -20,11 +23,13 @@ from mlx_platform.workflows.tools import tool_versions
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mlx_platform.evaluation.gates import Gate
     from mlx_platform.evaluation.measure import Measurement
     from mlx_platform.quantize.latency import Race
-    from mlx_platform.quantize.static import Quantized
+    from mlx_platform.quantize.methods import Made
 
-METHOD = "static-int8"
+LABELS = {"static": "static-int8", "dynamic": "dynamic-int8", "fp16": "fp16", "int4": "int4"}
+SHORT = {"static": "int8", "dynamic": "int8", "fp16": "fp16", "int4": "int4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,38 +37,66 @@ class Outcome:
     """Everything that was found out. `version` is None where nothing was registered."""
 
     subject: Subject
+    request: Request
     rows: Rows
     coverage: Coverage
-    made: "Quantized"
-    judgement: Judgement
+    choosing: Choosing
+    chosen: Look
     version: Version | None = None
     created: bool = False
     output: "Path | None" = None
 
     @property
+    def candidate(self) -> Candidate:
+        return self.chosen.candidate
+
+    @property
+    def made(self) -> "Made":
+        return self.candidate.made
+
+    @property
+    def judgement(self) -> Judgement:
+        return self.chosen.judgement
+
+    @property
+    def method(self) -> str:
+        """What the registry calls the way it was made."""
+        return LABELS[self.made.method]
+
+    @property
+    def short(self) -> str:
+        """The smaller type, for the heads of tables."""
+        return SHORT[self.made.method]
+
+    @property
+    def title(self) -> str:
+        """The method for people."""
+        from mlx_platform.quantize.methods import METHODS
+
+        return METHODS[self.made.method].title
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader should know before trusting or shipping the result."""
-        found = list(self.rows.warnings)
-        verified, race = self.made.verified, self.judgement.race
+        found = [*self.rows.warnings, *self.choosing.notes]
+        verified, race = self.made.verified, self.candidate.race
         if verified.size_after >= verified.size_before:
             found.append(
-                f"The INT8 file is larger: {verified.size_after:,} bytes after {verified.size_before:,}."
+                f"The {self.short} file is larger: {verified.size_after:,} bytes after"
+                f" {verified.size_before:,}."
             )
-        if not verified.kernels:
+        if self.made.method in ("static", "dynamic") and not verified.kernels:
             found.append("No integer operator runs on this processor: INT8 saves space here, not time.")
-        batch = self.judgement.batch_race
+        batch = self.candidate.batch_race
         more = f" {BATCH} rows at once are {batch.speedup:.2f} times as fast." if batch else ""
         if race.upper < 1:
             found.append(
-                f"A single row is slower in INT8 on this machine, {race.speedup:.2f} times as fast.{more}"
+                f"A single row is slower in {self.short} on this machine, {race.speedup:.2f} times as fast."
+                f"{more}"
             )
         elif race.lower <= 1:
-            found.append(f"A single row is not measurably faster in INT8 on this machine.{more}")
-        inner = self.made.prepared.inspection.in_subgraphs
-        if inner:
-            found.append(f"{inner} layers inside If, Loop or Scan bodies stay in float32.")
-        note = self.made.recalled.note
-        return (*found, *self.made.built.notes, *((note,) if note else ()))
+            found.append(f"A single row is not measurably faster in {self.short} on this machine.{more}")
+        return (*found, *self.made.notes)
 
     def size(self) -> dict[str, Any]:
         verified = self.made.verified
@@ -75,15 +108,15 @@ class Outcome:
 
     def latency(self) -> dict[str, Any]:
         """One row at a time; `batch` is several at once, None where the model does not take them."""
-        judgement = self.judgement
-        batch = judgement.batch_race
+        candidate = self.candidate
+        batch = candidate.batch_race
         return {
-            **_race_document(judgement.race),
+            **_race_document(candidate.race),
             "batch": {"rows": BATCH, **_race_document(batch)} if batch else None,
         }
 
     def measured(self) -> dict[str, Any]:
-        """The gated metric before and after; for a share also the drop with its 95 % interval, in points."""
+        """The gated metric before and after; for a share also the drop with its interval, in points."""
         judgement = self.judgement
         difference = judgement.comparison.differences[judgement.metric]
         found: dict[str, Any] = {"before": difference.baseline, "after": difference.candidate}
@@ -94,6 +127,38 @@ class Outcome:
         else:
             found |= {"rise": difference.value, "lower": difference.lower, "upper": difference.upper}
         return found
+
+    def candidates(self) -> list[dict[str, Any]]:
+        """Everything that was made, JSON-ready; `divergence` and `loss` are from the original's answers."""
+        looks = {id(look.candidate): look for look in self.choosing.looks}
+        return [
+            {
+                "name": candidate.name,
+                "method": LABELS[candidate.made.method],
+                "in_float32": sorted(candidate.reverted),
+                "size_ratio": candidate.size_ratio,
+                "speedup": candidate.race.speedup,
+                "divergence": candidate.distance.divergence,
+                "loss": candidate.distance.loss,
+                "verdict": str(looks[id(candidate)].judgement.verdict) if id(candidate) in looks else None,
+                "confidence": looks[id(candidate)].judgement.confidence if id(candidate) in looks else None,
+                "chosen": candidate is self.candidate,
+            }
+            for candidate in self.choosing.candidates
+        ]
+
+    def search(self) -> dict[str, Any] | None:
+        """What the search for layers measured, JSON-ready."""
+        surgeon = self.choosing.surgeon
+        if surgeon is None or surgeon.search is None:
+            return None
+        found = surgeon.search
+        return {
+            "measured": len(found.points),
+            "stopped": found.stopped or None,
+            "rows": self.rows.search.rows,
+            "layers": [{"node": one.node, "gain": one.gain, "bytes": one.cost} for one in found.ranking],
+        }
 
     def flips(self) -> dict[str, int] | None:
         flips = self.judgement.comparison.flips
@@ -118,7 +183,7 @@ def lineage_of(context: Context, outcome: Outcome, source: Version) -> Lineage:
         git_commit=source.git_commit,
         params={
             **source.params,
-            "quantization": METHOD,
+            "quantization": outcome.method,
             "quantization_target": outcome.made.target.name,
             CALIBRATION_DATA: context.settings.written(outcome.rows.calibration.path),
             "calibration_rows": str(outcome.rows.calibration.rows),
@@ -126,9 +191,15 @@ def lineage_of(context: Context, outcome: Outcome, source: Version) -> Lineage:
         },
         metrics=_finite(outcome.judgement.after),
         parent=source.ref,
-        description=f"Static INT8 of {source.ref}",
-        tags={QUANTIZED: METHOD, ACTOR: context.actor},
+        description=f"{outcome.title[:1].upper()}{outcome.title[1:]} of {source.ref}",
+        tags={QUANTIZED: outcome.method, ACTOR: context.actor},
     )
+
+
+def margin_of(gate: "Gate") -> dict[str, Any] | None:
+    """The tolerated loss as numbers, to hold another limit against."""
+    margin = gate.margin
+    return None if margin is None else {"amount": margin.amount, "relative": margin.relative}
 
 
 def evidence_of(outcome: Outcome, version: Version, created: datetime) -> Evidence:
@@ -142,7 +213,10 @@ def evidence_of(outcome: Outcome, version: Version, created: datetime) -> Eviden
         created=created,
         data_fingerprint=outcome.rows.fingerprints["data"],
         parameters={
-            "method": METHOD,
+            "method": outcome.method,
+            "candidate": outcome.candidate.name,
+            "in_float32": sorted(outcome.candidate.reverted),
+            "looks": len(outcome.choosing.looks),
             "source": outcome.subject.ref,
             "source_digest": outcome.subject.package.digest,
             "target": str(made.target),
@@ -151,6 +225,7 @@ def evidence_of(outcome: Outcome, version: Version, created: datetime) -> Eviden
             "coverage": outcome.coverage.share,
             "label": outcome.rows.label,
             "gate": outcome.judgement.gate.gate.name,
+            "margin": margin_of(outcome.judgement.gate.gate),
             "confidence": judgement.comparison.confidence,
         },
         numbers={

@@ -3,17 +3,25 @@
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from mlx_platform.core.report import Fact, Report, Result, Section, Table
+from mlx_platform.core.report import Drawing, Fact, Report, Result, Section, Table, Text
 from mlx_platform.core.text import plural, printable
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.describe import size_text
-from mlx_platform.workflows.quantization.judgement import BATCH
-from mlx_platform.workflows.quantization.outcome import METHOD, Outcome
+from mlx_platform.workflows.quantization.candidates import BATCH
+from mlx_platform.workflows.quantization.outcome import Outcome
+from mlx_platform.workflows.quantization.tradeoffs import candidates_table, charts, layers_table
 
 if TYPE_CHECKING:
     from mlx_platform.quantize.latency import Race
 
 _LAYERS_SHOWN = 200
+_METHODS = {
+    "static": "static INT8, weights per output channel, activations per tensor",
+    "dynamic": "dynamic INT8, weights per output channel, activations as they come",
+    "fp16": "weights in float16, computed in float32",
+    "int4": "weights in INT4 by blocks, computed in float32",
+}
+_FLAGS = {"speedup": "--min-speedup", "size_ratio": "--max-size-ratio"}
 
 
 def result_of(outcome: Outcome) -> Result:
@@ -23,7 +31,7 @@ def result_of(outcome: Outcome) -> Result:
         title=f"Quantization of {outcome.subject.ref}",
         summary=_summary(outcome),
         facts=_facts(outcome),
-        sections=(_side_by_side(outcome),),
+        sections=(_side_by_side(outcome), *candidates_table(outcome)),
         checks=judgement.checks,
         details=_details(outcome),
         next_steps=_next_steps(outcome),
@@ -39,7 +47,13 @@ def data_of(outcome: Outcome) -> dict[str, Any]:
         "version": version.document() if version else None,
         "created": outcome.created,
         "output": str(outcome.output) if outcome.output else None,
-        "method": METHOD,
+        "method": outcome.method,
+        "candidates": outcome.candidates(),
+        "dropped": dict(outcome.choosing.dropped),
+        "search": outcome.search(),
+        "looks": len(outcome.choosing.looks),
+        "confidence": judgement.confidence,
+        "command": outcome.request.command(),
         "target": outcome.made.target.name,
         "calibration": {
             "path": str(outcome.rows.calibration.path),
@@ -63,20 +77,32 @@ def data_of(outcome: Outcome) -> dict[str, Any]:
 
 
 def _summary(outcome: Outcome) -> str:
-    size, race = outcome.size(), outcome.judgement.race
+    size, race = outcome.size(), outcome.candidate.race
     figures = f"{size['ratio']:.0%} of the size, {race.speedup:.2f} times as fast, {_change(outcome)}"
     match outcome.judgement.verdict:
         case Verdict.PASS:
             name = outcome.version.ref if outcome.version else str(outcome.output)
             known = "" if outcome.created or outcome.version is None else " (registered before)"
-            return f"{name}{known} is {outcome.subject.ref} in INT8: {figures}."
-        case Verdict.FAIL:
-            return f"{_nothing(outcome)}. INT8 would have been {figures}."
-        case _:
-            return f"{_nothing(outcome)}, as the rows do not decide. INT8 would have been {figures}."
+            return f"{name}{known} is {outcome.subject.ref} {_form(outcome)}: {figures}."
+        case verdict:
+            why = "" if verdict is Verdict.FAIL else ", as the rows do not decide"
+            return f"{_nothing(outcome)}{why}. {_subject(outcome)} would have been {figures}."
+
+
+def _form(outcome: Outcome) -> str:
+    layers = len(outcome.candidate.reverted)
+    left = f" with {plural(layers, 'layer')} in float32" if layers else ""
+    return f"in {outcome.title.replace('static ', '')}{left}"
+
+
+def _subject(outcome: Outcome) -> str:
+    form = _form(outcome).removeprefix("in ")
+    return form[:1].upper() + form[1:]
 
 
 def _nothing(outcome: Outcome) -> str:
+    if outcome.output is not None:
+        return f"A gate did not pass; {outcome.output} was kept all the same"
     return "Nothing was registered" if outcome.subject.version else "Nothing was written"
 
 
@@ -99,7 +125,7 @@ def _facts(outcome: Outcome) -> tuple[Fact, ...]:
     facts = [
         Fact("source", outcome.subject.ref),
         Fact("version", outcome.version.ref if outcome.version else "none"),
-        Fact("method", "static INT8, weights per output channel, activations per tensor"),
+        Fact("method", _METHODS[made.method]),
         Fact("processor", str(made.target)),
         Fact("quantized", layers),
         Fact("calibration", f"{calibration.path}, {rows}"),
@@ -107,7 +133,10 @@ def _facts(outcome: Outcome) -> tuple[Fact, ...]:
             "coverage", f"{outcome.coverage.share:.1%} of the judged values are within what calibration saw"
         ),
         Fact("judged on", f"{outcome.rows.path}, {plural(outcome.judgement.comparison.rows, 'row')}"),
+        Fact("looks", _looks(outcome)),
     ]
+    if outcome.search() is not None:
+        facts.append(Fact("search", _search(outcome)))
     if made.prepared.upgraded_from is not None:
         opsets = f"{made.prepared.upgraded_from}, brought to {made.prepared.inspection.opset}"
         facts.append(Fact("opset", opsets))
@@ -116,8 +145,24 @@ def _facts(outcome: Outcome) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
+def _looks(outcome: Outcome) -> str:
+    looks = outcome.choosing.looks
+    levels = ", ".join(f"{look.judgement.confidence:.0%}" for look in looks)
+    shared = "; together they err as often as one at 95%" if outcome.choosing.several else ""
+    return f"{plural(len(looks), 'candidate')} judged, one-sided at {levels}{shared}"
+
+
+def _search(outcome: Outcome) -> str:
+    found = outcome.search() or {}
+    rows = outcome.rows.search
+    return (
+        f"{plural(found['measured'], 'candidate')} measured on {plural(rows.rows, 'row')} of {rows.path}"
+        " that judge nothing"
+    )
+
+
 def _side_by_side(outcome: Outcome) -> Table:
-    verified, judgement = outcome.made.verified, outcome.judgement
+    verified, judgement, candidate = outcome.made.verified, outcome.judgement, outcome.candidate
     rows = [
         (
             "size",
@@ -125,10 +170,10 @@ def _side_by_side(outcome: Outcome) -> Table:
             size_text(verified.size_after),
             f"{verified.size_after / verified.size_before:.2f} times",
         ),
-        _race_row("latency, 1 row", judgement.race),
+        _race_row("latency, 1 row", candidate.race),
     ]
-    if judgement.batch_race:
-        rows.append(_race_row(f"latency, {BATCH} rows", judgement.batch_race))
+    if candidate.batch_race:
+        rows.append(_race_row(f"latency, {BATCH} rows", candidate.batch_race))
     measured = outcome.measured()
     if "drop_pp" in measured:
         gain, lower, upper = (0.0 - measured[key] for key in ("drop_pp", "upper", "lower"))
@@ -143,7 +188,7 @@ def _side_by_side(outcome: Outcome) -> Table:
         rows.append(("divergence", "", f"{judgement.kl:.2g}", "mean KL, nats"))
     if judgement.relative_error is not None:
         rows.append(("relative error", "", f"{judgement.relative_error:.2g}", "of the answers"))
-    return Table("Side by side", ("", "float32", "int8", "change"), tuple(rows), numeric=(1, 2))
+    return Table("Side by side", ("", "float32", outcome.short, "change"), tuple(rows), numeric=(1, 2))
 
 
 def _race_row(name: str, race: "Race") -> tuple[str, str, str, str]:
@@ -151,13 +196,8 @@ def _race_row(name: str, race: "Race") -> tuple[str, str, str, str]:
     return (name, f"{race.before_ms:.3g} ms", f"{race.after_ms:.3g} ms", change)
 
 
-def _details(outcome: Outcome) -> tuple[Section, ...]:
+def _details(outcome: Outcome) -> tuple[Section | Drawing, ...]:
     made, judgement = outcome.made, outcome.judgement
-    layers = {layer.node: layer for layer in made.built.plan.layers}
-    errors = tuple(
-        (printable(entry.node), entry.operator, f"{layers[entry.node].parameters:,}", f"{entry.error:.2%}")
-        for entry in made.layer_errors[:_LAYERS_SHOWN]
-    )
     ranges = tuple(
         (printable(name), f"{found.lowest:.5g}", f"{found.highest:.5g}")
         for name, found in list(made.ranges.items())[:_LAYERS_SHOWN]
@@ -166,30 +206,45 @@ def _details(outcome: Outcome) -> tuple[Section, ...]:
         (name, f"{before.value:.4f}", f"{judgement.after[name].value:.4f}")
         for name, before in judgement.before.items()
     )
-    sections: list[Section] = [
-        Table("Metrics", ("metric", "float32", "int8"), metrics, numeric=(1, 2)),
-        Table("Layers, the largest error first", ("node", "operator", "weights", "error"), errors, (2, 3)),
-        Table("Ranges of activations", ("tensor", "lowest", "highest"), ranges, numeric=(1, 2)),
+    sections: list[Section | Drawing] = [
+        *charts(outcome),
+        Table("Metrics", ("metric", "float32", outcome.short), metrics, numeric=(1, 2)),
+        *layers_table(outcome),
         _operators(outcome),
         outcome.coverage.table(),
     ]
+    if ranges:
+        head = ("tensor", "lowest", "highest")
+        sections.append(Table("Ranges of activations", head, ranges, numeric=(1, 2)))
     if made.left_out:
         left = tuple((printable(node), reason) for node, reason in made.left_out.items())
         sections.append(Table("Left in float32", ("node", "why"), left))
+    if outcome.choosing.dropped:
+        dropped = tuple(
+            (method, printable(reason, 400)) for method, reason in outcome.choosing.dropped.items()
+        )
+        sections.append(Table("Methods that do not apply", ("method", "why"), dropped))
+    sections.append(Text("Repeat it", outcome.request.command()))
     return tuple(sections)
 
 
 def _operators(outcome: Outcome) -> Table:
+    """The graphs as they are in their files, and as they run once operators are fused."""
     verified = outcome.made.verified
     columns = [
         [(printable(name), str(count)) for name, count in counts.items()]
-        for counts in (verified.operators_before, verified.operators_after, verified.kernels)
+        for counts in (
+            verified.operators_before,
+            verified.optimized_before,
+            verified.operators_after,
+            verified.optimized_after,
+        )
     ]
     rows = tuple(
         tuple(cell for pair in row for cell in pair) for row in zip_longest(*columns, fillvalue=("", ""))
     )
-    names = ("float32", "count", "int8", "count", "integer kernels run", "count")
-    return Table("Operators", names, rows, numeric=(1, 3, 5))
+    names = ("float32", "count", "as it runs", "count", outcome.short, "count", "as it runs", "count")
+    return Table("Operators, and what fusing makes of them", names, rows, numeric=(1, 3, 5, 7))
 
 
 def _next_steps(outcome: Outcome) -> tuple[str, ...]:
@@ -203,5 +258,9 @@ def _next_steps(outcome: Outcome) -> tuple[str, ...]:
         needed = judgement.gate.numbers["rows_needed"]
         return (f"Judge it by more labelled rows{f', about {needed:,}' if needed else ''}.",)
     if judgement.gate.check.verdict is Verdict.PASS:
-        return ("Keep the float32 model on this machine, or leave out --min-speedup.",)
-    return ("Calibrate on more rows like production's, or allow a larger loss with --max-drop.",)
+        flags = " and ".join(
+            _FLAGS[check.name] for check in judgement.checks[1:] if check.verdict is Verdict.FAIL
+        )
+        return (f"Keep the float32 model on this machine, or leave out {flags}.",)
+    more = () if outcome.request.method == "auto" else ("Try every method: --method auto.",)
+    return (*more, "Calibrate on more rows like production's, or allow a larger loss with --max-drop.")

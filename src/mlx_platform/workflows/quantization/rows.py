@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 1000  # more hardly widen a range; they are taken evenly from the file
 _PROBE_ROWS = 16
+_SEARCH_ROWS, _SEARCH_LEAST = 256, 100
 _BATCH = 32
 
 
@@ -47,9 +48,14 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Both files; `judged` and `truth` are the labelled rows, `warnings` say how the two fit together."""
+    """Both files, and how they fit together.
+
+    `judged` and `truth` are the labelled rows. `search` are rows to compare candidates on: none of them
+    judges, and where there are enough none of them calibrates.
+    """
 
     calibration: Calibration
+    search: Calibration
     judged: Columns
     truth: Array
     label: str
@@ -107,8 +113,10 @@ def read_rows(
     if shared.shared:
         warnings.append(f"{shared.shared:,} of the rows in {data} are calibration rows too.")
     numbers = np.linspace(0, rows - 1, min(rows, MOST_ROWS)).round().astype(np.int64)
+    searched = _search_numbers(fit, judged, numbers)
     return Rows(
         calibration=Calibration(take(fit, numbers), numbers, calibration, rows),
+        search=Calibration(take(fit, searched), searched, calibration, rows),
         judged=judged,
         truth=truth,
         label=name,
@@ -116,6 +124,23 @@ def read_rows(
         fingerprints={key: source.fingerprint for key, source in sources.items()},
         warnings=tuple(warnings),
     )
+
+
+def _search_numbers(fit: Columns, judged: Columns, calibrated: Array) -> Array:
+    """Places of rows that do not judge, drawn by their digests: of those that calibrate only at need."""
+    from mlx_platform.inference.digests import row_digests
+
+    names = sorted(set(fit) & set(judged))
+    if not names:
+        return calibrated[:_SEARCH_ROWS]
+    ours, theirs = (row_digests({name: side[name] for name in names}) for side in (fit, judged))
+    apart = np.flatnonzero(~np.isin(ours, theirs))
+    left = np.setdiff1d(apart, calibrated)
+    drawn = next((rows for rows in (left, apart) if len(rows) >= _SEARCH_LEAST), apart)
+    if not len(drawn):
+        drawn = calibrated
+    order = np.argsort(ours[drawn], kind="stable")
+    return np.sort(drawn[order[:_SEARCH_ROWS]])
 
 
 def take(columns: Columns, rows: Any) -> dict[str, Array]:

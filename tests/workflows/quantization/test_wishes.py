@@ -1,0 +1,45 @@
+import pytest
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.verdict import Verdict
+from mlx_platform.quantize.latency import Race
+from mlx_platform.workflows.quantization.wishes import Wishes
+
+RACE = Race(3.0, 2.0, 1.5, 1.2, 1.8, 50)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "verdict"),
+    [
+        (Wishes(min_speedup=1.5), Verdict.PASS),
+        (Wishes(min_speedup=1.51), Verdict.FAIL),
+        (Wishes(max_size_ratio=0.25), Verdict.PASS),
+        (Wishes(max_size_ratio=0.24), Verdict.FAIL),
+    ],
+)
+def test_what_was_measured_itself_is_compared_with_its_limit(wishes: Wishes, verdict: Verdict) -> None:
+    (answer,) = wishes.answers(RACE, 0.25)
+
+    assert answer.check.verdict is verdict
+    assert wishes.met(RACE, 0.25) is (verdict is Verdict.PASS)
+    assert answer.document()["verdict"] == str(verdict)
+
+
+def test_a_speed_up_shows_its_interval_and_whether_that_reaches_below_the_limit() -> None:
+    (answer,) = Wishes(min_speedup=1.4).answers(RACE, 1.0)
+
+    assert answer.check.measured == "1.50 [1.20, 1.80]"
+    assert "reaches below" in answer.check.message
+
+
+def test_without_a_wish_there_is_nothing_to_answer() -> None:
+    assert Wishes().answers(RACE, 3.0) == ()
+    assert Wishes().met(RACE, 3.0)
+
+
+@pytest.mark.parametrize("asked", [0.0, -1.0, float("nan"), 1e6])
+def test_wishes_without_a_meaning_are_refused(asked: float) -> None:
+    with pytest.raises(UsageError, match="cannot be asked for"):
+        Wishes(min_speedup=asked)
+    with pytest.raises(UsageError, match="cannot be asked for"):
+        Wishes(max_size_ratio=asked)
