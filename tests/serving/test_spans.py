@@ -60,6 +60,18 @@ def test_a_request_becomes_a_span_with_one_below_it_for_each_stage(collector, mo
     assert stages[2].end_time_unix_nano - stages[2].start_time_unix_nano == 250_000_000
 
 
+def test_the_steps_of_a_stage_lie_within_it(collector):
+    export(collector.url, request(**{"pre": 0.3, "pre-clean": 0.1, "pre-tokenize": 0.15, "egress": 0.1}))
+    root, pre, clean, tokenize, egress = collector.spans
+    assert [span.name for span in collector.spans[1:]] == ["pre", "pre-clean", "pre-tokenize", "egress"]
+    assert clean.parent_span_id == tokenize.parent_span_id == pre.span_id
+    assert egress.parent_span_id == pre.parent_span_id == root.span_id
+    assert clean.start_time_unix_nano == pre.start_time_unix_nano
+    assert tokenize.start_time_unix_nano == clean.end_time_unix_nano
+    assert egress.start_time_unix_nano == pre.end_time_unix_nano
+    assert len({span.span_id for span in collector.spans}) == 5
+
+
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (404, 0), (503, 2)])
 def test_only_what_the_server_failed_at_is_an_error(collector, status, code):
     export(collector.url, request(status))

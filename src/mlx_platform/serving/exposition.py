@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from mlx_platform.serving.engine import Engine
+from mlx_platform.serving.gpus import Gpus
 from mlx_platform.serving.metrics import Histogram, Sample
 from mlx_platform.serving.pulse import Pulse
 from mlx_platform.traffic.writer import DROP_REASONS
@@ -22,8 +23,9 @@ ROUTE = "stable"
 class Collector:
     """Turns an engine's counts into metric families whenever somebody asks, on whatever thread that is."""
 
-    def __init__(self, engine: Engine, pulse: Pulse) -> None:
+    def __init__(self, engine: Engine, pulse: Pulse, gpus: Gpus) -> None:
         self._engine = engine
+        self._gpus = gpus
         self._pulse = pulse
         self._model = {"model": engine.model.name, "version": engine.model.version, "route": ROUTE}
 
@@ -34,6 +36,7 @@ class Collector:
         yield from self._about_the_log()
         for source in tuple(self._engine.metrics.sources):
             yield from self._families(source())
+        yield from self._about_gpus()
 
     def _about_the_model(self) -> Iterator["Metric"]:
         from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
@@ -110,6 +113,18 @@ class Collector:
         yield self._counter("mlx_traffic_sync_errors", "Failed flushes to disk.", counters.sync_errors)
         yield self._gauge("mlx_traffic_pending", "Records not written yet.", counters.pending)
 
+    def _about_gpus(self) -> Iterator["Metric"]:
+        """All GPUs of the machine, whoever uses them: so these carry no labels of a version."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        families: dict[str, GaugeMetricFamily] = {}
+        for sample in self._gpus.samples():
+            if sample.name not in families:
+                names = [name for name, _ in sample.labels]
+                families[sample.name] = GaugeMetricFamily(sample.name, sample.help, labels=names)
+            families[sample.name].add_metric([value for _, value in sample.labels], sample.value)
+        yield from families.values()
+
     def _gauge(self, name: str, help_text: str, value: float) -> "Metric":
         return next(self._families((Sample(name, help_text, value, kind="gauge"),)))
 
@@ -141,12 +156,12 @@ class Collector:
         return family
 
 
-def make_registry(engine: Engine, pulse: Pulse) -> "CollectorRegistry":
+def make_registry(engine: Engine, pulse: Pulse, gpus: Gpus | None = None) -> "CollectorRegistry":
     """A registry that no other server in this process shares."""
     from prometheus_client import CollectorRegistry, ProcessCollector
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector(engine, pulse))
+    registry.register(Collector(engine, pulse, Gpus() if gpus is None else gpus))
     ProcessCollector(registry=registry)
     return registry
 

@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -70,9 +71,9 @@ class SpanExporter:
     def samples(self) -> Iterator[Sample]:
         """What became of the traces."""
         yield Sample("mlx_traces_exported", "Traces sent to the collector.", self.exported)
-        for reason, count in dict(self.dropped).items():
+        for reason, lost in dict(self.dropped).items():
             labels = (("reason", reason),)
-            yield Sample("mlx_traces_dropped", "Traces that did not reach the collector.", count, labels)
+            yield Sample("mlx_traces_dropped", "Traces that did not reach the collector.", lost, labels)
 
     def close(self, timeout: float = _TIMEOUT) -> None:
         """Send what waits, and end."""
@@ -151,15 +152,26 @@ def _add_request(spans: Any, request: RequestSpan) -> None:
     if request.status >= 500:
         root.status.code = _ERROR
     _set_attributes(root.attributes, {"http.response.status_code": request.status, **request.attributes})
+    numbers = count(1)
     for stage in STAGES:
-        seconds = request.seconds.get(stage)
-        if seconds is None:
+        if stage not in request.seconds:
             continue
-        # Derived, so that no stage of any request needs an identity before it is asked for.
-        number = int(trace.span_id, 16) ^ (1 + STAGES.index(stage))
-        child = _add_span(spans, trace, f"{number:016x}", trace.span_id, stage, began, seconds)
-        child.kind = _INTERNAL
+        child = _add_below(spans, root, stage, began, request.seconds[stage], next(numbers))
+        # The steps of a stage, named like `pre-tokenize`, follow each other as stages do.
+        for step, seconds in request.seconds.items():
+            if step.startswith(f"{stage}-"):
+                inner = _add_below(spans, child, step, began, seconds, next(numbers))
+                began = inner.end_time_unix_nano
         began = child.end_time_unix_nano
+
+
+def _add_below(spans: Any, parent: Any, name: str, began: int, seconds: float, number: int) -> Any:
+    """A span below another one. Its identity is derived, so that nobody needs one before it is asked for."""
+    span_id = int.from_bytes(parent.span_id, "big") ^ number
+    trace = Trace(parent.trace_id.hex(), f"{span_id:016x}")
+    child = _add_span(spans, trace, trace.span_id, parent.span_id.hex(), name, began, seconds)
+    child.kind = _INTERNAL
+    return child
 
 
 def _add_span(
