@@ -209,6 +209,13 @@ def _secret(environment: Mapping[str, str], variable: str, key: str) -> str:
 
 
 def _semantic(model: Model, wanted: SemanticCacheSettings, embedder: Embedder, keys: KeyMaker) -> Semantic:
+    varying = [spec for spec in model.session.outputs if None in spec.shape[1:]]
+    if varying:
+        raise UsageError(
+            f"The semantic cache needs outputs of one size, and {printable(str(varying[0]), 128)} of "
+            f"{printable(model.name, 128)} may depend on the length of the text.",
+            hint="Take the model out of serving.semantic_cache.models.",
+        )
     return Semantic(
         embedder,
         keys,

@@ -98,8 +98,7 @@ class Semantic:
         if len(self._pending) >= _WAITING:
             self.skipped["busy"] += 1
             return None
-        others = {name: column for name, column in exchange.inputs.items() if name != self._column}
-        partition = self._keys.make(others, outputs, (exchange.tenant, exchange.parameters))
+        partition = self._partition(outputs, exchange)
         loop = asyncio.get_running_loop()
         lookup = _Lookup(partition, text, loop.create_future())
         self._pending.append(lookup)
@@ -130,6 +129,12 @@ class Semantic:
         if self._task is not None:
             self._task.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _partition(self, outputs: tuple[str, ...], exchange: Exchange) -> bytes:
+        others = {name: column for name, column in exchange.inputs.items() if name != self._column}
+        # A long text may be several rows of tensors, and its outputs then as many.
+        rows = b"%d" % max((len(array) for array in exchange.feeds.values() if array.ndim), default=1)
+        return self._keys.make(others, outputs, (exchange.tenant, exchange.parameters, rows))
 
     def _text(self, exchange: Exchange) -> str | None:
         if exchange.endpoint != "predict" or exchange.rows != 1:
