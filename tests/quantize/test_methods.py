@@ -147,6 +147,11 @@ def test_layers_that_are_to_stay_float_do(perceptron: Path, digits, tmp_path: Pa
         )
 
 
+def test_a_layer_that_is_not_there_cannot_stay_float(perceptron: Path, digits, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no layer 'MatMull'"):
+        made_by("dynamic", perceptron, tmp_path / "q", digits.feeds(), without={"MatMull"})
+
+
 @pytest.mark.parametrize("method", METHODS.keys() - {"static"})
 def test_a_bias_is_added_once_whatever_the_layout_of_the_weight(
     save_model, tmp_path: Path, method: str

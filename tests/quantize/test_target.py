@@ -12,6 +12,7 @@ from mlx_platform.quantize.target import (
     caution,
     cpu_flags,
     parse_target,
+    speed_of,
     target_of,
     this_machine,
 )
@@ -50,6 +51,20 @@ def test_a_kernel_that_lists_no_flags_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_is_found_by_its_name(name: str) -> None:
     assert parse_target(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "says"),
+    [
+        ("x86_64", {"avx2", "avx_vnni"}, "one instruction (avx_vnni)"),
+        ("x86_64", {"avx2"}, "no VNNI"),
+        ("x86_64", set(), "not known"),
+        ("aarch64", {"asimddp", "fp"}, "one instruction (asimddp)"),
+        ("arm64", set(), "smaller, not faster"),
+    ],
+)
+def test_what_a_processor_makes_of_integers_is_said(machine: str, flags: set[str], says: str) -> None:
+    assert says in speed_of(machine, flags)
 
 
 def test_no_target_is_the_machines_family_in_its_safe_form() -> None:

@@ -21,7 +21,7 @@ _TOO_LARGE = "Its weight is beyond the range of float16."
 
 
 def plan_half(model: Any) -> Plan:
-    """Every float32 matrix of a prepared `onnx.ModelProto`, inner graphs too, with each node that reads it."""
+    """Every float32 matrix of a prepared `onnx.ModelProto` and all inner graphs, with each of its readers."""
     layers = []
     for graph in all_graphs(model.graph):
         matrices = {tensor.name: tensor for tensor in matrices_of(graph)}

@@ -74,9 +74,13 @@ class Layer:
 class Inspection:
     """Facts about a graph.
 
-    `layers` and `left_out` are about the main graph: the nodes that INT8 can take, and for each other one
-    with weights why it stays float. `numbers` counts all float weights, and `matrices` those that float16
-    can halve, in it and in all graphs inside. `foreign` counts operators outside the ONNX standard.
+    Attributes:
+        foreign: counts of operators outside the ONNX standard.
+        layers: nodes of the main graph that INT8 can take.
+        left_out: for each other weighted node of the main graph, why it stays float.
+        in_subgraphs: nodes of weighted operators inside If, Loop and Scan bodies.
+        numbers: in all float weights, wherever they are.
+        matrices: weights that float16 can halve, wherever they are, with `matrix_numbers` in them.
     """
 
     opset: int
@@ -92,12 +96,22 @@ class Inspection:
     integer_nodes: int
     numbers: int
     matrices: int
+    matrix_numbers: int
 
     def taken(self, method: str) -> int:
         """How many layers (for float16: weights) a method can take."""
         if method == "fp16":
             return self.matrices
         return sum(layer.operator in TAKES[method] for layer in self.layers)
+
+    def share(self, method: str) -> float:
+        """The share of all float weights that a method can take."""
+        if not self.numbers:
+            return 0.0
+        if method == "fp16":
+            return self.matrix_numbers / self.numbers
+        weights = {layer.weight: layer.parameters for layer in self.layers if layer.operator in TAKES[method]}
+        return sum(weights.values()) / self.numbers
 
 
 def inspect(model: Any) -> Inspection:
@@ -121,6 +135,7 @@ def inspect(model: Any) -> Inspection:
         integer_nodes=sum(is_integer(node.op_type) for node in (*graph.node, *inner)),
         numbers=sum(math.prod(tensor.dims) for tensor in weights),
         matrices=sum(map(_is_matrix, weights)),
+        matrix_numbers=sum(math.prod(tensor.dims) for tensor in weights if _is_matrix(tensor)),
     )
 
 

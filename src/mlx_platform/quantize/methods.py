@@ -1,6 +1,6 @@
 """The ways to make a model smaller, as one table of recipes."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,7 +166,7 @@ def make(
     target: Target,
     *,
     ranges: Mapping[str, Range] | None = None,
-    without: Container[str] = (),
+    without: Collection[str] = (),
     threads: int = 1,
 ) -> Made:
     """Write one candidate and verify it.
@@ -184,11 +184,18 @@ def make(
         threads: within one operator.
 
     Raises:
-        UsageError: there is no such method.
+        UsageError: there is no such method, or no such node.
         UndecidedError: the method does not apply to the model, or what came out cannot be trusted.
     """
     recipe = recipe_of(method)
-    chosen = plan_of(method, prepared).without(without)
+    whole = plan_of(method, prepared)
+    for node in without:
+        if node not in whole.nodes:
+            raise UsageError(
+                f"{printable(prepared.name)} has no layer {printable(node)!r} that {recipe.title} takes.",
+                hint=did_you_mean(node, whole.nodes),
+            )
+    chosen = whole.without(without)
     if not chosen.layers:
         raise UndecidedError(f"Every layer of {printable(prepared.name)} is to stay float.")
     found = ranges or {}

@@ -10,6 +10,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.text import did_you_mean, printable
 
 VNNI_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8"})
+_ARM_FLAGS = frozenset({"asimddp", "i8mm"})
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -90,6 +91,26 @@ def caution(target: Target, machine: Target) -> str:
         f"The model is built for {target.name}, and this machine is {machine.name}:"
         f" accuracy and speed measured here are not those of the target.{wrong}"
     )
+
+
+def speed_of(machine: str, flags: AbstractSet[str]) -> str:
+    """What a processor (see `target_of`) makes of 8-bit numbers, as a sentence."""
+    found = sorted(flags & VNNI_FLAGS)
+    if found:
+        return f"This processor sums products of 8-bit numbers in one instruction ({', '.join(found)})."
+    if machine.lower() in {"aarch64", "arm64"}:
+        found = sorted(flags & _ARM_FLAGS)
+        return (
+            f"This processor sums products of 8-bit numbers in one instruction ({', '.join(found)})."
+            if found
+            else "This processor has no instruction for sums of 8-bit products: expect smaller, not faster."
+        )
+    if "avx2" in flags:
+        return (
+            "This processor has AVX2 and no VNNI: weights keep to 7 bits, and integer layers are at best"
+            " about twice as fast."
+        )
+    return "This processor is not known to be fast with 8-bit numbers: expect smaller, not faster."
 
 
 def cpu_flags(cpuinfo: Path = _CPUINFO) -> frozenset[str]:
