@@ -219,7 +219,7 @@ def test_timings_and_traces_go_where_they_are_wanted(serve, collector):
     server = serve("table", server_timing=True, trace_endpoint=collector.url)
     reply = server.post("/predict", ROWS, {"X-Request-Id": "one"})
     told = {part.partition(";")[0] for part in reply.headers["server-timing"].split(", ")}
-    assert told == {"ingress", "queue", "pre", "inference", "post", "egress", "total"}
+    assert told >= {"ingress", "queue", "pre", "inference", "post", "egress", "total"}
     failed = server.post("/predict", {"rows": []})
     assert failed.status == 400
     assert server.stop() == 0
@@ -242,3 +242,11 @@ def test_the_metrics_are_as_prometheus_wants_them(shared):
     check = [debian_program("promtool", "prometheus"), "check", "metrics"]
     done = subprocess.run(check, input=text, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_server_that_never_batches_although_others_wait_says_so(serve):
+    server = serve("table", max_batch_size=1)
+    assert server.post("/predict", {"rows": ROWS["rows"] * 300}).status == 200
+    assert server.metric("mlx_batching_fault") == 1
+    assert server.get("/debug/config").json["batching_fault"] == "max_batch_size is 1"
+    assert "every run has one row: max_batch_size is 1." in server.errors.read_text()

@@ -1,6 +1,6 @@
 import pytest
 
-from mlx_platform.serving.masking import Blob, is_personal, mask_cell, mask_text
+from mlx_platform.serving.masking import Blob, is_personal, mask_cell, mask_text, without_credentials
 
 
 @pytest.mark.parametrize(
@@ -107,3 +107,12 @@ def test_other_columns_are_not(column):
 def test_numbers_that_may_name_somebody_are_masked(cell, shown):
     assert mask_cell(cell) == shown
     assert type(mask_cell(cell)) is type(shown)
+
+
+def test_settings_are_shown_without_the_credentials_of_a_url():
+    settings = {"port": 1, "cache": {"url": "rediss://u:p@h:6379/0", "more": ("redis://:p@h", "a@b", None)}}
+    shown = {
+        "port": 1,
+        "cache": {"url": "rediss://[secret]@h:6379/0", "more": ["redis://[secret]@h", "a@b", None]},
+    }
+    assert without_credentials(settings) == shown

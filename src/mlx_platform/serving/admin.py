@@ -24,6 +24,7 @@ from mlx_platform.serving.http_exchange import (
     read_body,
 )
 from mlx_platform.serving.http_protocol import RESPOND
+from mlx_platform.serving.masking import without_credentials
 from mlx_platform.serving.pulse import Pulse
 from mlx_platform.serving.refusal import Refusal, malformed
 
@@ -144,7 +145,7 @@ class AdminApp:
             "milliseconds_by_rows": {
                 str(rows): seconds * 1000 for rows, seconds in engine.warm.seconds.items()
             },
-            "settings": asdict(self._settings),
+            "settings": without_credentials(asdict(self._settings)),
         }
 
 

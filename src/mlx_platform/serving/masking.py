@@ -6,6 +6,7 @@ Rather too much is masked than too little. It is a net for those who look for a 
 import re
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from mlx_platform.core.text import printable
 
@@ -15,10 +16,11 @@ _SHOWN = 1024
 _TORN = 256  # what the end of a text that was cut could hide from the patterns
 _LONG_NUMBER = 10**6
 
+_CREDENTIALS = re.compile(r"(?<=://)[^\s/@]+@")
 _TELLING = r"(?i)\b(pass(?:word|wd|phrase)?|pin|secret|token|bearer|basic|(?:api|access|private)?[ _-]?key)"
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL), "[key]"),
-    (re.compile(r"(?<=://)[^\s/@]+@"), "[secret]@"),
+    (_CREDENTIALS, "[secret]@"),
     (re.compile(r"[^\s@<>\"'(),;:/\[\]]{1,128}@[^\s@<>\"'(),;:]+"), "[email]"),
     (re.compile(_TELLING + r"([\"']?\s{0,4}[:=]\s{0,4})\S+"), r"\1\2[secret]"),
     (re.compile(_TELLING + r"(\s(?:is\s)?)(?=\S*[\d_+/!$%&*=-])\S+"), r"\1\2[secret]"),
@@ -65,6 +67,17 @@ def mask_text(text: str) -> str:
     if not whole:
         shown = shown[:-_TORN] + "…"
     return printable(shown, _SHOWN)
+
+
+def without_credentials(value: Any) -> Any:
+    """A setting, or a table or list of them, without the user and password that a URL in it may carry."""
+    if isinstance(value, str):
+        return _CREDENTIALS.sub("[secret]@", value)
+    if isinstance(value, dict):
+        return {key: without_credentials(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_credentials(inner) for inner in value]
+    return value
 
 
 def mask_cell(value: object) -> object:
