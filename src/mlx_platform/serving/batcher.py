@@ -41,11 +41,13 @@ _logger = logging.getLogger(__name__)
 class BatchPolicy:
     """`max_rows` of a run, `max_delay` in seconds, `max_queue_rows` and `max_queue_bytes` waiting.
 
+    Where rows have more numbers than others, a run gets no more than `max_cells` of them, but one row.
     Runs of up to `inline_cells` numbers happen on the event loop, until one turns out to be slow after all;
     the others on `workers` threads.
     """
 
     max_rows: int = 32
+    max_cells: float = math.inf
     max_delay: float = 0.0
     max_queue_rows: int = 1024
     max_queue_bytes: int = 1 << 40
@@ -224,6 +226,10 @@ class Batcher:
         cells = sum(array.size for array in feeds.values()) / rows
         nbytes = sum(array.nbytes for array in feeds.values()) / rows
         group = Group(joins=True, cells=math.ceil(cells * margin), row_bytes=math.ceil(nbytes))
+        if group.cells:
+            group.most_rows = int(min(self.policy.max_rows, max(1, self.policy.max_cells / group.cells)))
+        else:
+            group.most_rows = self.policy.max_rows
         self._costs.expect(group)
         return group
 
@@ -386,15 +392,10 @@ class Batcher:
         """The most rows of a run of a group."""
         if not self._joins:
             return 1
-        if not group.limit:
-            return self.policy.max_rows
-        if now > group.limit_until:
-            group.limit = min(2 * group.limit, self.policy.max_rows)
+        if group.limit and now > group.limit_until:
+            group.limit = 2 * group.limit if 2 * group.limit < group.most_rows else 0
             group.limit_until = now + _RECOVERY_SECONDS
-            if group.limit == self.policy.max_rows:
-                group.limit = 0
-                return self.policy.max_rows
-        return group.limit
+        return group.limit or group.most_rows
 
     def _room(self, group: Group, now: float) -> int:
         """The rows of the next run: all there is room for, or the share of one of several idle workers."""
@@ -470,7 +471,7 @@ class Batcher:
     def _shrink(self, batch: Batch) -> None:
         """Run smaller batches of a group that memory was not enough for."""
         group = batch.jobs[0].group
-        group.limit = max(1, min(group.limit or self.policy.max_rows, batch.rows // 2))
+        group.limit = max(1, min(group.limit or group.most_rows, batch.rows // 2))
         group.limit_until = time.monotonic() + _RECOVERY_SECONDS
         self.starved_batches += 1
         _logger.warning("Memory ran out in a run of %d rows: %d are tried next.", batch.rows, group.limit)

@@ -42,8 +42,8 @@ class Job:
 
     `group` says with which others it may share a run; `deadline` and `admitted` are on the batcher's clock,
     `cost` is the seconds and `nbytes` the memory that it is expected to take, `length` how long its sequences
-    are where others of the group may be longer. Its worker leaves an answer or an error, or neither where it should be run again;
-    the event loop hands them to `future`.
+    are where others of the group may be longer. Its worker leaves an answer or an error, or neither where it
+    should be run again; the event loop hands them to `future`.
     """
 
     feeds: Tensors
@@ -75,6 +75,7 @@ class Group:
         cells: numbers in the inputs of one row, at most; 0 where every request has its own.
         row_bytes: memory of the inputs of one row, about; 0 where every request has its own.
         joins: whether they may share a run.
+        most_rows: of a run.
         scale: by how much their runs take longer than those that were timed at the start.
         pace: seconds of a row in a full run.
         runs: how many runs that rests on.
@@ -88,6 +89,7 @@ class Group:
         "limit",
         "limit_until",
         "lines",
+        "most_rows",
         "pace",
         "row_bytes",
         "rows",
@@ -101,6 +103,7 @@ class Group:
         self.cells = cells
         self.row_bytes = row_bytes
         self.joins = joins
+        self.most_rows = 1
         self.scale = 0.0
         self.pace = 0.0
         self.runs = 0

@@ -1,5 +1,6 @@
 """From what a model was seen to take, and from what was set, to how it is batched."""
 
+import math
 import os
 
 from mlx_platform.core.settings import ServingSettings
@@ -28,6 +29,7 @@ def policy(settings: ServingSettings, session: Session, warm: WarmUp) -> BatchPo
         workers = 1
     return BatchPolicy(
         max_rows=warm.size.rows,
+        max_cells=math.inf if warm.size.bound == "setting" else warm.size.rows * max(1, warm.cells),
         max_delay=settings.max_queue_delay_ms / 1000,
         max_queue_rows=settings.max_queue_rows,
         max_queue_bytes=settings.max_queue_bytes,

@@ -1,14 +1,14 @@
 """The first runs of a model: they load its code paths, time it, and prove what may share a run."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
 from mlx_platform.core.errors import MlxError
-from mlx_platform.core.tensors import Array, Tensors, row_count
+from mlx_platform.core.tensors import Array, Tensors, TensorSpec, row_count
 from mlx_platform.inference.golden import seeded_rows
 from mlx_platform.inference.model import Model
 from mlx_platform.serving import padding
@@ -17,6 +17,7 @@ from mlx_platform.serving.padding import Padding
 from mlx_platform.serving.signature import Signature
 
 _SEQUENCE = 8  # what a dimension that varies is tried with
+_SHORT_SEQUENCE = 16  # for the choice of a batch size; the longer ones get as many tokens, in fewer rows
 _BUDGET_SECONDS = 0.15  # for the timing of one batch size
 _REPEATS = 15
 _INLINE_SECONDS = 0.0003
@@ -76,28 +77,49 @@ def warm_up(
     if not _is_rowwise(model, pair):
         seconds = {1: _time(model, _repeated(feeds, 1))}
         return WarmUp(seconds, rowwise=False, size=unmeasured, cells=cells)
+    fill = padding.candidate(model.spec)
     if max_rows:
         curve = {
             size: _time(model, _repeated(feeds, size)) for size in sorted({1, min(8, max_rows), max_rows})
         }
         size = unmeasured
     else:
-        curve, size = measure(lambda count: _time(model, _repeated(feeds, count)), longest, workers)
-    return WarmUp(curve, rowwise=True, size=size, cells=cells, padding=_provable_padding(model, pair))
+        short = padding.stretched(feeds, fill, _SHORT_SEQUENCE) if fill else feeds
+        cells = sum(array.size for array in short.values()) // rows
+        # The quickest of some runs: what else the machine does meanwhile should not choose.
+        curve, size = measure(lambda count: _time(model, _repeated(short, count), min), longest, workers)
+    return WarmUp(curve, rowwise=True, size=size, cells=cells, padding=_provable_padding(model, pair, fill))
 
 
 def example_feeds(model: Model) -> Tensors:
     """Inputs that the model runs on, of golden cases or made up; {} where there are none."""
     cases = [case.rows() for case in model.package.golden()]
-    for rows in (*cases, *seeded_rows(model.spec, _SEQUENCE)):
+    for rows in (*cases, *seeded_rows(model.spec, _SEQUENCE), _made_up(model.spec.inputs)):
         try:
             is_tensors = set(rows) == {spec.name for spec in model.spec.inputs}
             feeds = dict(rows) if is_tensors and model.columns else model.encode(rows)
+            if not feeds:
+                break
             model.run(feeds, timeout=10.0)
         except MlxError:
             continue  # an input that this model does not take tells nothing; the self-check has judged it
         return feeds
     return {}
+
+
+def _made_up(inputs: Iterable[TensorSpec]) -> dict[str, Array]:
+    """Tensors where no rows can be made, as of text: ones and zeros are tokens of any vocabulary."""
+    made: dict[str, Array] = {}
+    for number, spec in enumerate(inputs):
+        if spec.datatype == "BYTES":
+            return {}
+        shape = [_SEQUENCE if dim is None else dim for dim in spec.shape]
+        if "mask" in spec.name.lower():
+            made[spec.name] = np.ones(shape, spec.numpy_type)
+        else:
+            values = np.random.default_rng(number).integers(0, 2, shape)
+            made[spec.name] = values.astype(spec.numpy_type)
+    return made
 
 
 def _is_rowwise(model: Model, pair: Tensors) -> bool:
@@ -112,9 +134,8 @@ def _is_rowwise(model: Model, pair: Tensors) -> bool:
     return True
 
 
-def _provable_padding(model: Model, pair: Tensors) -> Padding | None:
+def _provable_padding(model: Model, pair: Tensors, fill: Mapping[str, float]) -> Padding | None:
     """How sequences are filled up, if short ones answer as they do alone, beside long ones."""
-    fill = padding.candidate(model.spec)
     if not fill:
         return None
     found: Padding | None = None
@@ -163,11 +184,11 @@ def _repeated(feeds: Tensors, rows: int) -> dict[str, Array]:
     return {name: array[np.arange(rows) % len(array)] for name, array in feeds.items()}
 
 
-def _time(model: Model, feeds: Tensors) -> float:
+def _time(model: Model, feeds: Tensors, typical: Callable[[list[float]], float] = median) -> float:
     seconds: list[float] = []
     begin = time.perf_counter()
     while len(seconds) < _REPEATS and time.perf_counter() - begin < _BUDGET_SECONDS:
         start = time.perf_counter()
         model.run(feeds)
         seconds.append(time.perf_counter() - start)
-    return median(seconds)
+    return typical(seconds)
