@@ -148,3 +148,14 @@ def convolutional(save_model: SaveModel) -> Path:
         "b3": weight(10),
     }
     return save_model(nodes, {"x": ["n", 1, 16, 16]}, {"p": ["n", 10]}, weights)
+
+
+@pytest.fixture
+def saturating(save_model: SaveModel) -> Path:
+    """Products whose 8-bit pairs overflow 16 bits where weights use all 8 bits on AVX2."""
+    rng = np.random.default_rng(0)
+    weight = rng.uniform(0.9, 1.0, (256, 8)).astype(np.float32)
+    weight[:, 4:] *= rng.choice([-1, 1], (256, 4))
+    return save_model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": ["n", 256]}, {"y": ["n", 8]}, {"w": weight}
+    )

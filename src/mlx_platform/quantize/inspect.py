@@ -78,6 +78,7 @@ class Inspection:
         foreign: counts of operators outside the ONNX standard.
         layers: nodes of the main graph that INT8 can take.
         left_out: for each other weighted node of the main graph, why it stays float.
+        settled: conditions of the main graph that are constants, whose one branch folding brings up.
         in_subgraphs: nodes of weighted operators inside If, Loop and Scan bodies.
         numbers: in all float weights, wherever they are.
         matrices: weights that float16 can halve, wherever they are, with `matrix_numbers` in them.
@@ -91,6 +92,7 @@ class Inspection:
     layers: tuple[Layer, ...]
     left_out: Mapping[str, str]
     control_flow: int
+    settled: int
     in_subgraphs: int
     unnamed: int
     integer_nodes: int
@@ -130,6 +132,7 @@ def inspect(model: Any) -> Inspection:
         layers=layers,
         left_out=left_out,
         control_flow=sum(any(True for _ in bodies(node)) for node in graph.node),
+        settled=_settled(graph),
         in_subgraphs=sum(node.op_type in WEIGHT_INPUT for node in inner),
         unnamed=sum(not node.name for node in graph.node),
         integer_nodes=sum(is_integer(node.op_type) for node in (*graph.node, *inner)),
@@ -175,7 +178,7 @@ def refuse_unsuitable(inspection: Inspection, source: str, methods: Sequence[str
             f" {plural(inspection.integer_nodes, 'integer operator')}.",
             hint="Quantize the float32 model that it was made from.",
         )
-    if any(inspection.taken(method) for method in methods):
+    if inspection.settled or any(inspection.taken(method) for method in methods):
         return
     reason, hint = _NO_MATRIX if set(methods) == {"fp16"} else _why_nothing(inspection)
     small = " or ".join(dict.fromkeys(_TYPE_OF[method] for method in methods))
@@ -306,6 +309,11 @@ def _weights(graph: Any) -> Iterator[Any]:
         for tensor in (*part.initializer, *_constant_nodes(part).values()):
             if tensor.data_type in _FLOATS:
                 yield tensor
+
+
+def _settled(graph: Any) -> int:
+    constants = {tensor.name for tensor in graph.initializer} | _constant_nodes(graph).keys()
+    return sum(node.op_type == "If" and node.input[0] in constants for node in graph.node)
 
 
 def _constant_nodes(graph: Any) -> dict[str, Any]:
