@@ -228,7 +228,7 @@ def test_timings_and_traces_go_where_they_are_wanted(serve, collector):
     assert dict_of(roots[0])["mlx.request_id"] == "one"
     assert roots[0].trace_id.hex() == reply.headers["traceparent"].split("-")[1]
     stages = [span.name for span in collector.spans if span.parent_span_id == roots[0].span_id]
-    assert stages == ["ingress", "queue", "pre", "inference", "post", "egress"]
+    assert stages == ["ingress", "pre", "queue", "inference", "post", "egress"]
 
 
 def dict_of(span):

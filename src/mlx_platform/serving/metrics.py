@@ -15,7 +15,7 @@ SECONDS = (
 )
 REQUEST_SECONDS = SECONDS[5:]
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
-STAGES = ("ingress", "queue", "pre", "inference", "post", "egress")
+STAGES = ("ingress", "pre", "cache", "queue", "inference", "post", "egress")
 ABANDONED = 499
 """The status under which a request is counted whose client left before the answer."""
 

@@ -37,6 +37,8 @@ class Statistics:
         self.inferences += exchange.rows
         self._add("success", seconds)
         taken = exchange.seconds
+        if exchange.cache in {"hit", "semantic", "miss"}:
+            self._add("cache_miss" if exchange.cache == "miss" else "cache_hit", taken.get("cache", 0.0))
         for name, stages in _STAGES.items():
             spent = [taken[stage] for stage in stages if stage in taken]
             if spent:  # an answer from a cache was never in a queue, nor computed

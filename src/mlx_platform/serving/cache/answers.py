@@ -7,6 +7,7 @@ trouble for a prediction.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -66,7 +67,15 @@ class Answers:
         try:
             if exchange.skip_cache:
                 return await compute()
-            return await self._answer(feeds, outputs, exchange, compute)
+            began = time.monotonic()
+
+            async def computed() -> Tensors:
+                exchange.seconds["cache"] = time.monotonic() - began
+                return await compute()
+
+            answer = await self._answer(feeds, outputs, exchange, computed)
+            exchange.seconds.setdefault("cache", time.monotonic() - began)
+            return answer
         finally:
             self.outcomes[exchange.cache] += 1
 
@@ -76,20 +85,19 @@ class Answers:
         key = await self._key(feeds, outputs, exchange)
         if not self._worth.takes(key):
             return await compute()
+        joined = False
         while True:
             found = self.store.get(key) if isinstance(self.store, Memory) else None
-            if found is None and key in self._flights:
-                exchange.cache = MISS
+            if found is None and key in self._flights and not joined:
+                exchange.cache, joined = MISS, True
                 found = await self._flights.join(key, exchange)
                 if found is None:
-                    continue  # nothing came of it for us: look again, and if need be lead
+                    continue  # nothing came of it for us, and nobody waits in line behind one failure twice
                 self.coalesced += 1
             if found is not None:
-                exchange.cache = HIT
-                self._worth.learn(hit=True)
-                return found
+                return self._take(HIT, found, exchange)
             work = partial(self._work, key, outputs, exchange, compute)
-            return await self._flights.lead(key, work)
+            return await (work() if key in self._flights else self._flights.lead(key, work))
 
     async def _work(
         self, key: bytes, outputs: tuple[str, ...], exchange: Exchange, compute: Compute
@@ -101,14 +109,10 @@ class Answers:
         if isinstance(store, Shared):
             known = await store.get(key, outputs)
             if known is not None:
-                exchange.cache = HIT
-                self._worth.learn(hit=True)
-                return known
+                return self._take(HIT, known, exchange)
         near = await self._look_up_meaning(outputs, exchange)
         if near is not None and near.answer is not None and not near.check:
-            exchange.cache = SEMANTIC
-            self._worth.learn(hit=True)
-            return near.answer
+            return self._take(SEMANTIC, near.answer, exchange)
         if store is not None or near is not None:
             exchange.cache = MISS
             self._worth.learn(hit=False)
@@ -119,6 +123,11 @@ class Answers:
             if store is not None:
                 store.put(key, answer)
             self._learn_meaning(near, answer)
+        return answer
+
+    def _take(self, outcome: str, answer: Tensors, exchange: Exchange) -> Tensors:
+        exchange.cache = outcome
+        self._worth.learn(hit=True)
         return answer
 
     async def _look_up_meaning(self, outputs: tuple[str, ...], exchange: Exchange) -> Found | None:

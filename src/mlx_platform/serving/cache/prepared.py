@@ -43,9 +43,11 @@ class Prepared:
         if exchange.skip_cache or not self._worth.takes(key):
             self.bypasses += 1
             return await compute()
+        joined = False
         while True:
             found = self.memory.get(key)
-            if found is None and key in self._flights:
+            if found is None and key in self._flights and not joined:
+                joined = True
                 found = await self._flights.join(key, exchange)
                 if found is None:
                     continue
@@ -55,7 +57,7 @@ class Prepared:
                 return found
             self.misses += 1
             self._worth.learn(hit=False)
-            made = await self._flights.lead(key, compute)
+            made = await (compute() if key in self._flights else self._flights.lead(key, compute))
             self.memory.put(key, made)
             return made
 
