@@ -45,21 +45,29 @@ def texts_task(folder: Path, rows: int, calibration: int) -> Task:
     learnt = slice(_HEAD_ROWS)
     head = _head(embed(plain, texts[learnt], threads=os.cpu_count() or 1), labels[learnt])
     source = build(folder / "classifier", head=(_PACKAGES, head))
-    fit = texts[_HEAD_ROWS : _HEAD_ROWS + calibration]
-    judged, truth = texts[_HEAD_ROWS + calibration :], labels[_HEAD_ROWS + calibration :]
-    long = next(row for row in (tokens(source, [text]) for text in texts) if _length(row) >= LENGTH)
+    feeds = _each(source, texts)
+    long = next(row for row in feeds if row["input_ids"].shape[1] >= LENGTH)
     return Task(
         "Text encoder (all-MiniLM-L6-v2, opset 17)",
         source / "model.onnx",
-        [tokens(source, [text]) for text in fit],
-        [tokens(source, [text]) for text in judged],
-        truth,
+        feeds[_HEAD_ROWS : _HEAD_ROWS + calibration],
+        feeds[_HEAD_ROWS + calibration :],
+        labels[_HEAD_ROWS + calibration :],
         {name: value[:, :LENGTH] for name, value in long.items()},
     )
 
 
-def _length(row: Feeds) -> int:
-    return int(row["input_ids"].shape[1])
+def _each(source: Path, texts: Sequence[str]) -> list[Feeds]:
+    """The network's inputs for every text alone, at its true length."""
+    found = []
+    for start in range(0, len(texts), 256):
+        batch = tokens(source, texts[start : start + 256])
+        lengths = batch["attention_mask"].sum(axis=1)
+        found += [
+            {name: value[row : row + 1, :length].copy() for name, value in batch.items()}
+            for row, length in enumerate(lengths)
+        ]
+    return found
 
 
 def _head(embeddings: npt.NDArray[np.float32], labels: Answer) -> npt.NDArray[np.float32]:
