@@ -22,6 +22,7 @@ from mlx_platform.registry.policy import (
     self_checked,
 )
 from mlx_platform.registry.row import Row
+from mlx_platform.registry.tolerance import Tolerance
 from mlx_platform.registry.version import UNKNOWN_TIME, Version, evidence_of, version_of
 
 DIGEST = "d" * 64
@@ -228,6 +229,21 @@ def test_a_consistency_that_asked_for_less_than_now_is_checked_again() -> None:
     assert verdicts(policy, candidate, standard=Standard(min_agreement=0.99)) == {"consistency": Verdict.PASS}
     stricter = Standard(min_agreement=0.999)
     assert verdicts(policy, candidate, standard=stricter) == {"consistency": Verdict.UNDECIDED}
+
+
+def test_a_quantization_that_was_allowed_to_lose_more_than_now_is_judged_again() -> None:
+    policy = PromotionSettings(needs=("quantization",))
+    judged = {"limit": "max_drop", "tolerated": "2pp", "tolerated_amount": 0.02, "tolerated_relative": False}
+    candidate = version({"quantization": {"verdict": "pass", "judged": judged}})
+    wide, narrow = (
+        Standard(tolerances={"max_drop": Tolerance(amount, relative=False, shown=f"{100 * amount:g}pp")})
+        for amount in (0.02, 0.01)
+    )
+
+    assert verdicts(policy, candidate, standard=wide) == {"quantization": Verdict.PASS}
+    found = asked(policy, candidate, standard=narrow)["quantization"]
+    assert (found.check.verdict, found.check.measured) == (Verdict.UNDECIDED, "other limit")
+    assert found.check.message.endswith("was judged by 2pp, and 1pp is what may be lost now.")
 
 
 def test_a_command_names_the_data_that_was_used_last() -> None:

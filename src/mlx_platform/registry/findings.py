@@ -21,7 +21,10 @@ _METRIC_FORBIDDEN = re.compile(r"[^A-Za-z0-9_. -]")  # nor a slash: MLflow takes
 _METRIC_LENGTH = 200
 _NAME_CAP = 500  # characters of a dataset's name
 _DIGEST_CAP = 36  # characters of a dataset's digest
-_JUDGED = ("gate_file", "baseline", "against", "against_ref", "compared", "threshold", "data")
+_JUDGED = (
+    *("gate_file", "baseline", "against", "against_ref", "compared", "threshold", "data"),
+    *("limit", "tolerated", "tolerated_amount", "tolerated_relative"),
+)
 _GATE = ("name", "verdict", "shown", "measured", "threshold", "lower", "upper", "skipped")
 
 

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from mlx_platform.core.settings import PromotionSettings
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.registry.journal import Event
+from mlx_platform.registry.tolerance import Tolerance, too_wide
 from mlx_platform.registry.version import UNKNOWN_TIME, EvidenceSummary, Version
 
 QUARANTINE = "quarantine"
@@ -36,6 +37,8 @@ class Standard:
         baseline: digest of the version that an evaluation would be compared with now; empty for none.
         baseline_ref: that version, for people.
         min_agreement: the share of requests that a consistency check must have asked for.
+        tolerances: what a quantization may lose by its kind of limit, `max_drop` or `max_rise`; empty where
+            the settings say nothing.
     """
 
     gates: str = ""
@@ -43,6 +46,7 @@ class Standard:
     baseline: str = ""
     baseline_ref: str = ""
     min_agreement: float = 0.0
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +279,15 @@ def _outdated(
             f"The consistency of {version.ref} was judged by {judged.get('threshold'):g}, "
             f"and min_agreement is {standard.min_agreement:g} now."
         )
-    if need != _EVALUATION:
-        return None
+    if need == _QUANTIZATION and (wide := too_wide(judged, standard.tolerances)):
+        return "other limit", f"The quantization of {version.ref} was judged {wide}."
+    return _judged_otherwise(judged, version, standard) if need == _EVALUATION else None
+
+
+def _judged_otherwise(
+    judged: Mapping[str, Any], version: Version, standard: Standard
+) -> tuple[str, str] | None:
+    """Why an evaluation answers other questions than those of today."""
     if standard.gates and judged.get("gate_file") != standard.gates:
         was = "judged by other gates" if judged.get("gate_file") else "not judged by the gates"
         than = "than" if judged.get("gate_file") else "of"

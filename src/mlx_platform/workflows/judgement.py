@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
-from mlx_platform.core.settings import PromotionSettings
+from mlx_platform.core.settings import PromotionSettings, QuantizationSettings
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
 from mlx_platform.registry.journal import Journal
@@ -20,6 +20,7 @@ from mlx_platform.registry.policy import (
     self_checked,
 )
 from mlx_platform.registry.ref import check_alias
+from mlx_platform.registry.tolerance import Tolerance
 from mlx_platform.registry.version import EvidenceSummary, Version, evidence_of
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.evaluation.baseline import own_baseline
@@ -157,9 +158,7 @@ def judge_version(
     asked = requirements(
         policy,
         Candidate(version, evidence, rolled_back, rows_for(context, version, before) if evaluated else ""),
-        standard=_standard(context, version, evidence.get("evaluation"))
-        if evaluated
-        else Standard(min_agreement=context.settings.consistency.min_agreement),
+        standard=_standard(context, version, evidence.get("evaluation"), evaluated=evaluated),
         now=context.clock(),
     )
     lifted(asked, policy, alias=alias, override=override, reason=reason)  # a misspelt one is said at once
@@ -183,19 +182,35 @@ def _possible(context: Context, requirement: Requirement, version: Version) -> R
     return replace(requirement, check=check, command="")
 
 
-def _standard(context: Context, version: Version, evaluation: EvidenceSummary | None) -> Standard:
+def _standard(
+    context: Context, version: Version, evaluation: EvidenceSummary | None, *, evaluated: bool
+) -> Standard:
     """By what evidence must have been judged today."""
+    standard = Standard(
+        min_agreement=context.settings.consistency.min_agreement,
+        tolerances=_tolerances(context.settings.quantization) if version.quantized else {},
+    )
+    if not evaluated:
+        return standard
     asked, ref, baseline = _project_gates(context), "", ""
     if evaluation and evaluation.judged.get("compared") is True:
         ref = own_baseline(context, version.name, str(evaluation.judged.get("baseline", ""))) or ""
         baseline = _digest_of(context, ref)
-    return Standard(
-        gates=asked[0],
-        gates_name=asked[1],
-        baseline=baseline,
-        baseline_ref=ref,
-        min_agreement=context.settings.consistency.min_agreement,
-    )
+    return replace(standard, gates=asked[0], gates_name=asked[1], baseline=baseline, baseline_ref=ref)
+
+
+def _tolerances(settings: QuantizationSettings) -> dict[str, Tolerance]:
+    """What a quantization may lose as the settings say; empty where they say nothing."""
+    if not (settings.max_drop or settings.max_rise):
+        return {}
+    from mlx_platform.workflows.quantization.judgement import accuracy_gate, tolerance_of
+
+    gates = [
+        accuracy_gate(task, None, settings)
+        for task, said in (("classification", settings.max_drop), ("regression", settings.max_rise))
+        if said
+    ]
+    return {gate.limit: tolerance for gate in gates if (tolerance := tolerance_of(gate))}
 
 
 def _project_gates(context: Context) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from mlx_platform.workflows.quantization.coverage import Coverage, baseline_of, 
 from mlx_platform.workflows.quantization.judgement import Answered, Bench, accuracy_gate
 from mlx_platform.workflows.quantization.outcome import Outcome, evidence_of, lineage_of
 from mlx_platform.workflows.quantization.page import result_of
-from mlx_platform.workflows.quantization.request import Request
+from mlx_platform.workflows.quantization.request import MAX_EVALS, MAX_MINUTES, Request
 from mlx_platform.workflows.quantization.rows import Rows, read_rows
 from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_model, open_subject
@@ -45,8 +45,8 @@ def quantize(
     max_drop: str | None = None,
     min_speedup: float | None = None,
     max_size_ratio: float | None = None,
-    max_evals: int = 200,
-    max_minutes: float = 60.0,
+    max_evals: int = MAX_EVALS,
+    max_minutes: float = MAX_MINUTES,
     resume: Path | None = None,
     keep_failed: bool = False,
     output: Path | None = None,

@@ -13,6 +13,7 @@ from mlx_platform.core.settings import QuantizationSettings
 from mlx_platform.core.statistics import tango_z
 from mlx_platform.core.tensors import Columns
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
+from mlx_platform.registry.tolerance import Tolerance
 from mlx_platform.workflows.quantization.rows import Rows
 
 if TYPE_CHECKING:
@@ -97,6 +98,12 @@ def accuracy_gate(task: str, max_drop: str | None, settings: QuantizationSetting
     limit = "max_drop" if primary.higher_is_better else "max_rise"
     drop = max_drop if max_drop is not None else default_of(limit, settings)
     return parse_expression(f"{primary.name}:{limit}={drop.replace(' ', '')}")
+
+
+def tolerance_of(gate: "Gate") -> Tolerance | None:
+    """What a gate lets be lost."""
+    margin = gate.margin
+    return None if margin is None else Tolerance(margin.amount, margin.relative, gate.shown)
 
 
 def default_of(limit: str, settings: QuantizationSettings) -> str:

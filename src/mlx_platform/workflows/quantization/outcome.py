@@ -14,7 +14,7 @@ from mlx_platform.workflows.evaluation.overlap import CALIBRATION_DATA, CALIBRAT
 from mlx_platform.workflows.quantization.candidates import BATCH, Candidate
 from mlx_platform.workflows.quantization.choosing import Choosing, Look
 from mlx_platform.workflows.quantization.coverage import Coverage
-from mlx_platform.workflows.quantization.judgement import Judgement
+from mlx_platform.workflows.quantization.judgement import Judgement, tolerance_of
 from mlx_platform.workflows.quantization.request import Request
 from mlx_platform.workflows.quantization.rows import Rows
 from mlx_platform.workflows.subject import Subject
@@ -196,10 +196,17 @@ def lineage_of(context: Context, outcome: Outcome, source: Version) -> Lineage:
     )
 
 
-def margin_of(gate: "Gate") -> dict[str, Any] | None:
-    """The tolerated loss as numbers, to hold another limit against."""
-    margin = gate.margin
-    return None if margin is None else {"amount": margin.amount, "relative": margin.relative}
+def _tolerated(gate: "Gate") -> dict[str, Any]:
+    """The tolerated loss, to hold the limit of another day against."""
+    tolerance = tolerance_of(gate)
+    if tolerance is None:
+        return {}
+    return {
+        "limit": gate.limit,
+        "tolerated": tolerance.shown,
+        "tolerated_amount": tolerance.amount,
+        "tolerated_relative": tolerance.relative,
+    }
 
 
 def evidence_of(outcome: Outcome, version: Version, created: datetime) -> Evidence:
@@ -225,7 +232,7 @@ def evidence_of(outcome: Outcome, version: Version, created: datetime) -> Eviden
             "coverage": outcome.coverage.share,
             "label": outcome.rows.label,
             "gate": outcome.judgement.gate.gate.name,
-            "margin": margin_of(outcome.judgement.gate.gate),
+            **_tolerated(outcome.judgement.gate.gate),
             "confidence": judgement.comparison.confidence,
         },
         numbers={

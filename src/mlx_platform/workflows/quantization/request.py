@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mlx_platform.quantize.target import Target
 
 AUTO = "auto"
+MAX_EVALS, MAX_MINUTES = 200, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Request:
             "--max-drop": self.max_drop,
             "--min-speedup": self.wishes.min_speedup,
             "--max-size-ratio": self.wishes.max_size_ratio,
-            "--max-evals": self.limits.evals,
+            "--max-evals": None if self.limits.evals == MAX_EVALS else self.limits.evals,
             "--output": self.output,
         }
         for flag, value in given.items():
