@@ -25,6 +25,7 @@ class Outer:
     inners: tuple[Inner, ...] = ()
     named: dict[str, Inner] = field(default_factory=dict)
     maybe: int | None = None
+    rows: int | Literal["auto", "all"] = setting(32, ge=1)
     secret: str = field(default="", metadata=HIDDEN)
 
 
@@ -60,6 +61,8 @@ def test_every_kind_of_value_is_read_with_its_type() -> None:
         ("on", "1", True),
         ("share", "0.25", 0.25),
         ("maybe", "7", 7),
+        ("rows", "7", 7),
+        ("rows", "auto", "auto"),
     ],
 )
 def test_text_of_the_environment_becomes_what_the_field_is(key: str, text: str, value: object) -> None:
@@ -80,6 +83,8 @@ def test_text_of_the_environment_becomes_what_the_field_is(key: str, text: str, 
         ({"maybe": math.inf}, "maybe = inf is not possible"),
         ({"maybe": "9" * 5000}, "maybe = '9999"),
         ({"share": "much"}, "it is a number"),
+        ({"rows": "most"}, "it is a number or 'auto', 'all'"),
+        ({"rows": 0}, "rows = 0 is not possible: it is at least 1"),
         ({"share": 10**400}, "it is a number"),
         ({"share": False}, "it is a number"),
         ({"share": 0}, "share = 0.0 is not possible: it is above 0 and at most 1"),

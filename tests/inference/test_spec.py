@@ -52,6 +52,7 @@ def test_what_is_written_reads_back_even_with_hostile_names():
         inputs=(TensorSpec('a "quoted"\n\x7f\\ name', "FP32", (None, 2)),),
         outputs=(TensorSpec("ü]", "INT64", ()),),
         pre=(StepSpec("columns", {"names": ["=1", "b"]}),),
+        padding={'a "quoted"\n\x7f\\ name': -0.5},
     )
 
     assert parse_spec(write_spec(spec), "x") == spec
@@ -138,3 +139,18 @@ def test_bare_scores_get_a_softmax(matmul_onnx):
         StepSpec("labels", {"output": "probabilities"}),
     )
     assert spec.labels == ("0", "1", "2")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("padding = 1\n", "padding is written as"),
+        ('[padding]\nx = "0"\n', "padding is written as"),
+        ("[padding]\nx = true\n", "padding is written as"),
+        ("[padding]\ny = 0\n", "'y', which is no input"),
+    ],
+)
+def test_padding_names_inputs_and_takes_numbers(table, message):
+    text = TEXT.replace("task", f"{table}task") if table.startswith("padding") else TEXT + table
+    with pytest.raises(UsageError, match=message):
+        parse_spec(text, "model.toml")

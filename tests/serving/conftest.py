@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,40 @@ def _kinds() -> onnx.ModelProto:
     )
 
 
+def _masked_mean(*, heeds_mask: bool = True) -> onnx.ModelProto:
+    """The mean of the embeddings of a sequence [n, 2], where its mask is 1, and twice its ids [n, k]."""
+    table = np.random.default_rng(0).standard_normal((50, 2))
+    summed = "kept" if heeds_mask else "embedded"
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["embedded"]),
+        helper.make_node("Cast", ["mask"], ["seen"], to=F32),
+        helper.make_node("Unsqueeze", ["seen", "last"], ["weights"]),
+        helper.make_node("Mul", ["embedded", "weights"], ["kept"]),
+        helper.make_node("ReduceSum", [summed, "second"], ["total"], keepdims=0),
+        helper.make_node("ReduceSum", ["weights", "second"], ["count"], keepdims=0),
+        helper.make_node("Div", ["total", "count"], ["mean"]),
+        helper.make_node("Add", ["ids", "ids"], ["doubled"]),
+    ]
+    constants = [_tensor("table", table, np.float32)]
+    constants += [_tensor(name, [axis], np.int64) for name, axis in (("second", 1), ("last", 2))]
+    return _graph(
+        nodes,
+        [("ids", I64, ["n", "k"]), ("mask", I64, ["n", "k"])],
+        [("mean", F32, ["n", 2]), ("doubled", I64, ["n", "k"])],
+        constants,
+    )
+
+
+def _sums() -> onnx.ModelProto:
+    """The sum of each row, of any length."""
+    return _graph(
+        [helper.make_node("ReduceSum", ["x", "second"], ["sums"], keepdims=1)],
+        [("x", F32, ["n", "k"])],
+        [("sums", F32, ["n", 1])],
+        [_tensor("second", [1], np.int64)],
+    )
+
+
 def _countdown() -> onnx.ModelProto:
     """Loops as often as the largest number says, then answers the numbers: as slow as one likes."""
     body = helper.make_graph(
@@ -175,6 +210,9 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "double_pair": _double_pair,
     "identity": _identity,
     "kinds": _kinds,
+    "sums": _sums,
+    "masked_mean": _masked_mean,
+    "unmasked_mean": partial(_masked_mean, heeds_mask=False),
     "countdown": _countdown,
 }
 

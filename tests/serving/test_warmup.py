@@ -1,6 +1,13 @@
+import shutil
+
 import pytest
 
+from mlx_platform.core.settings import ServingSettings
+from mlx_platform.inference.model import Model
+from mlx_platform.inference.package import SPEC, open_package, seal
+from mlx_platform.serving import tuning
 from mlx_platform.serving.batch_size import BatchSize
+from mlx_platform.serving.padding import Padding
 from mlx_platform.serving.signature import Signature
 from mlx_platform.serving.warmup import WarmUp, warm_up
 
@@ -37,6 +44,43 @@ def test_a_model_with_a_fixed_number_of_rows_is_never_joined(load):
     warm = warmed(load("double_pair"))
     assert not warm.rowwise
     assert list(warm.seconds) == [2]
+
+
+def test_sequences_whose_mask_is_heeded_may_be_filled_up(load):
+    warm = warmed(load("masked_mean"))
+    assert warm.padding == Padding({"ids": 0, "mask": 0}, {"doubled": (1,)})
+
+
+def test_sequences_whose_mask_is_not_heeded_may_not(load):
+    warm = warmed(load("unmasked_mean"))
+    assert warm.rowwise
+    assert warm.padding is None
+
+
+def test_a_model_that_says_nothing_about_filling_up_is_not_tried(load):
+    assert warmed(load("identity")).padding is None
+
+
+@pytest.mark.parametrize(("value", "proven"), [(0, True), (1, False)])
+def test_what_a_package_declares_is_proven_like_anything_else(packages, tmp_path, value, proven):
+    """The sums of a sequence: filling up with zeros changes none, with ones all."""
+    folder = tmp_path / "sums"
+    shutil.copytree(packages["sums"], folder)
+    with (folder / SPEC).open("a") as file:
+        file.write(f"[padding]\nx = {value}\n")
+    seal(folder)
+    warm = warmed(Model.load(open_package(folder), name="sums", device="cpu", threads=1))
+    assert (warm.padding == Padding({"x": value}, {})) is proven
+
+
+def test_the_size_of_a_batch_can_be_left_to_measuring(load):
+    model = load("masked_mean")
+    signature = Signature.of(model.spec.inputs, model.spec.outputs)
+    warm = warm_up(model, signature, None)
+    assert warm.size.bound in {"throughput", "budget", "time", "memory"}
+    assert warm.size.rows in warm.seconds
+    assert warm.cells == 2 * 16
+    assert tuning.policy(ServingSettings(), model.session, warm).max_cells == warm.size.rows * warm.cells
 
 
 def test_where_no_input_can_be_made_nothing_is_concluded(load):
