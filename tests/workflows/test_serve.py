@@ -70,6 +70,17 @@ def test_a_file_is_served_under_its_stem_as_version_0_and_its_traffic_is_logged(
     assert (record.status, record.rows) == (200, 1)
 
 
+def test_the_log_can_be_json_and_nothing_else(model_file):
+    with serving(model_file, "--log-format", "json") as (process, data):
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+    lines = [orjson.loads(line) for line in errors.splitlines()]
+    ready = next(line for line in lines if line["message"].startswith("Ready on "))
+    assert (ready["fields"]["url"], ready["fields"]["digest"]) == (data["url"], data["digest"])
+    assert {"time", "local_time", "level", "pid"} <= ready.keys()
+    assert "stopped cleanly" in lines[-1]["message"]
+
+
 def test_what_cannot_be_served_is_said_in_one_sentence(mlx, model_file, tmp_path):
     outcome = mlx("serve", tmp_path / "nothing.onnx")
     assert outcome.code == 3
@@ -77,6 +88,9 @@ def test_what_cannot_be_served_is_said_in_one_sentence(mlx, model_file, tmp_path
     outcome = mlx("serve", model_file, "--host", "203.0.113.7")
     assert outcome.code == 2
     assert "Cannot listen" in outcome.err
+    outcome = mlx("serve", model_file, "--log-format", "yaml")
+    assert outcome.code == 2
+    assert "--log-format: log_format = 'yaml' is not possible: it is one of text, json." in outcome.err
 
 
 def test_an_alias_that_mlflow_has_elsewhere_is_said_at_the_start_and_in_the_result(project, caplog):

@@ -129,8 +129,11 @@ def command(
             options = Shared(**{key: values.pop(key) for key in names})
             output = Output(json=options.json, quiet=options.quiet, no_color=options.no_color)
             run = Run(_context(options, output), output, options)
-            result = function(run, **values)
-            output.render(result)
+            try:
+                result = function(run, **values)
+                output.render(result)
+            finally:
+                output.close()
             return result.exit_code
 
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared

@@ -5,9 +5,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
 from mlx_platform.core.errors import MlxError
 from mlx_platform.core.progress import Advance, Progress, Silent
@@ -26,10 +26,25 @@ class Output:
         self._quiet = quiet
         self._no_color = no_color or bool(os.environ.get("NO_COLOR"))
         self._document_printed = False
+        self._lasting = ExitStack()
+        self.logs_json = False
+        """Whether stderr has JSON lines only, as long as the log is written."""
 
     @property
     def wants_json(self) -> bool:
         return self._json
+
+    def log(self, style: Literal["text", "json"]) -> None:
+        """Write the log of this process to stderr until `close`; in JSON, notices are lines of it as well."""
+        from mlx_platform.cli.logs import log_lines
+
+        self._lasting.enter_context(log_lines(style))
+        self.logs_json = style == "json"
+
+    def close(self) -> None:
+        """End what lasts longer than one call."""
+        self.logs_json = False
+        self._lasting.close()
 
     def render(self, result: "Result") -> None:
         """Print a command's result; a sentence on stderr where its document was printed before."""
@@ -55,8 +70,13 @@ class Output:
         self._document_printed = True
         print_line(to_json(document))
 
-    def notice(self, text: str) -> None:
-        """Tell people something beside the result."""
+    def notice(self, text: str, facts: Mapping[str, Any] | None = None) -> None:
+        """Tell people something beside the result; `facts` say the same to machines that read the log."""
+        if self.logs_json:
+            import logging
+
+            logging.getLogger(__name__).info(text, extra={"fields": dict(facts or {})})
+            return
         sys.stderr.write(_inert(printable(text, limit=4096)) + "\n")
         sys.stderr.flush()
 

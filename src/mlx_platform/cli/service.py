@@ -24,6 +24,7 @@ def add_commands(app: typer.Typer) -> None:
             "mlx serve digits@production",
             "mlx serve digits/3 --port 8080 --admin-port 9090 --traffic traffic/",
             "mlx serve digits/3 --cache memory",
+            "mlx serve digits/3 --log-format json",
         ),
     )
     def serve(
@@ -49,10 +50,19 @@ def add_commands(app: typer.Typer) -> None:
             str | None,
             typer.Option("--cache", metavar="off|memory|redis", help="Where answers are remembered."),
         ] = None,
+        log_format: Annotated[
+            str | None,
+            typer.Option("--log-format", metavar="text|json", help="Of the log on stderr; default: text."),
+        ] = None,
     ) -> "Result":
         """Serve exactly this version over HTTP until SIGTERM or Ctrl-C."""
+        from mlx_platform.core.tables import changed
         from mlx_platform.workflows.serve import serve as workflow
 
+        serving = run.context.settings.serving
+        if log_format is not None:
+            serving = changed(serving, {"log_format": log_format}, source="--log-format")
+        run.output.log(serving.log_format)
         return workflow(
             run.context,
             ref,
@@ -91,6 +101,9 @@ def _announce(run: Run, addresses: "Addresses") -> None:
     }
     if run.output.wants_json:
         run.output.document(Result("serve", facts, Report("serve", addresses.url)).document())
+    if run.output.logs_json:
+        run.output.notice(f"Ready on {addresses.url}.", facts)
+    if run.output.wants_json or run.output.logs_json:
         return
     run.output.notice(f"Serving {addresses.model}/{addresses.version} on {addresses.url}")
     run.output.notice(f"Metrics and health on {addresses.admin_url}. Stop with Ctrl-C.")
