@@ -104,13 +104,17 @@ class Spans:
 
 @frozen
 class Points:
-    """A series of a plot: [n] coordinates, and the ends of an upright whisker at each point if there are."""
+    """A series of a plot: [n] coordinates, and the ends of an upright whisker at each point if there are.
+
+    `labels` are written beside the dots, where there are any.
+    """
 
     name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     lower: tuple[float, ...] = ()
     upper: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 @frozen

@@ -79,3 +79,12 @@ def test_few_of_many_are_still_to_be_seen_in_a_row() -> None:
     assert heat(0, [0, 0]) == "0"
     assert float(heat(1, [1, 99])) == pytest.approx(0.1)
     assert float(heat(5, [5])) == 1.0
+
+
+def test_labels_stand_beside_their_dots_on_the_side_with_more_room() -> None:
+    points = Points("series", (0.0, 1.0), (0.5, 0.6), labels=("first", "second"))
+
+    (series,) = draw_plot(Plot("t", "x", "y", (points,), kind="dots")).series
+
+    assert [(dot.label, dot.anchor) for dot in series.dots] == [("first", "start"), ("second", "end")]
+    assert series.dots[0].title.startswith("first: 0")

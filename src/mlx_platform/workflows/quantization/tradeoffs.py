@@ -1,5 +1,6 @@
 """Candidates beside each other: what each costs in bytes, time and answers."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from mlx_platform.core.report import Plot, Points, Table
@@ -9,6 +10,7 @@ from mlx_platform.workflows.quantization.candidates import Candidate
 from mlx_platform.workflows.quantization.outcome import Outcome
 
 _LAYERS_SHOWN = 200
+_LEAST = 1e-9  # no divergence at all, on a scale of powers
 
 
 def pareto(candidates: Sequence[Candidate]) -> list[bool]:
@@ -56,20 +58,18 @@ def charts(outcome: Outcome) -> Iterator[Plot]:
     """Size and time against divergence, and what the search found on its way."""
     candidates = outcome.choosing.candidates
     if len(candidates) > 1:
-        for x, values in (
-            ("size, as a share of the source's", [one.size_ratio for one in candidates]),
-            ("time of one row, as a share of the source's", [1 / one.race.speedup for one in candidates]),
+        for what, x, values in (
+            ("size", "size, as a share of the source's", [one.size_ratio for one in candidates]),
+            ("time", "time of one row, as a share", [1 / one.race.speedup for one in candidates]),
         ):
             yield Plot(
-                f"Candidates: divergence over {x.split(',')[0]}",
+                f"Candidates: divergence over {what}",
                 x,
-                "divergence from the source's answers",
-                tuple(
-                    Points(printable(candidate.name, 60), (value,), (candidate.distance.divergence,))
-                    for candidate, value in zip(candidates, values, strict=True)
-                ),
+                "divergence, as a power of ten",
+                tuple(_groups(outcome, values)),
                 kind="dots",
-                note="The closer to the lower left, the better.",
+                note="The closer to the lower left, the better; nothing beats those that are unbeaten"
+                " in size, time and divergence together.",
             )
     surgeon = outcome.choosing.surgeon
     if surgeon is not None and surgeon.search is not None and surgeon.search.points:
@@ -88,6 +88,23 @@ def charts(outcome: Outcome) -> Iterator[Plot]:
             kind="dots",
             note=f"A dot is a candidate, on {outcome.rows.search.rows:,} rows that judge nothing.",
         )
+
+
+def _groups(outcome: Outcome, values: Sequence[float]) -> Iterator[Points]:
+    """The chosen candidate, those that nothing beats, and the others."""
+    candidates = outcome.choosing.candidates
+    groups: dict[str, list[tuple[Candidate, float]]] = {"chosen": [], "unbeaten": [], "beaten": []}
+    for candidate, value, best in zip(candidates, values, pareto(candidates), strict=True):
+        name = "chosen" if candidate is outcome.candidate else "unbeaten" if best else "beaten"
+        groups[name].append((candidate, value))
+    for name, found in groups.items():
+        if found:
+            yield Points(
+                name,
+                tuple(value for _, value in found),
+                tuple(math.log10(max(candidate.distance.divergence, _LEAST)) for candidate, _ in found),
+                labels=tuple(candidate.name for candidate, _ in found),
+            )
 
 
 def layers_table(outcome: Outcome) -> Iterator[Table]:

@@ -14,13 +14,18 @@ _COUNTS, _GAP, _FOOT = 56.0, 12.0, 44.0
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A point, with the ends of its whisker if it has one."""
+    """A point, with the ends of its whisker and the text beside it if it has them.
+
+    `anchor` is where the text goes, as SVG calls it: to the right, or left of a dot in the right half.
+    """
 
     x: float
     y: float
     top: float | None
     bottom: float | None
     title: str
+    label: str
+    anchor: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,10 @@ def _series(series: Points, kind: str, horizontal: Scale, vertical: Scale) -> Dr
                 vertical(ends[place]) if ends and math.isfinite(ends[place]) else None
                 for ends in (series.upper, series.lower)
             )
-            dots.append(Dot(at, height, top, bottom, f"{printable(series.name, 60)}: {x:.4g}, {y:.4g}"))
+            label = printable(series.labels[place], 60) if series.labels else ""
+            anchor = "end" if at > _LEFT + _WIDTH / 2 else "start"
+            title = f"{printable(label or series.name, 60)}: {x:.4g}, {y:.4g}"
+            dots.append(Dot(at, height, top, bottom, title, label, anchor))
     return DrawnSeries(series.name, "" if kind == "dots" else " ".join(commands), tuple(dots))
 
 
