@@ -4,9 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.serving import metadata, protocol_v2, repository
@@ -37,6 +38,8 @@ from mlx_platform.serving.served import Served
 _OPENAPI = Path(__file__).with_name("openapi.json")
 _OCTETS = b"application/octet-stream"
 _ONLY_STYLE = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'")
+_LARGE_BYTES = 256 * 1024  # of a body; a smaller one is read and written in a few milliseconds
+_Made = TypeVar("_Made")
 _logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -51,6 +54,8 @@ class App:
         self._body_limit = settings.max_body_bytes
         self._routes = RouteTable(served.name, served.version)
         self._ids = ids
+        # One: they hold the interpreter most of the time, so that more would only get into each other's way.
+        self._bodies = ThreadPoolExecutor(1, thread_name_prefix="mlx-bodies")
         self._handlers: dict[str, Handler] = {
             "/": self._page,
             "/docs": self._docs,
@@ -183,11 +188,17 @@ class App:
         served = self._served
         check_content_type(request.headers)
         length = request.headers.get(b"inference-header-content-length")
-        call = protocol_v2.parse_infer(self._plain_body(request), length, served.signature)
+
+        def parse() -> protocol_v2.InferRequest:
+            return protocol_v2.parse_infer(self._plain_body(request), length, served.signature)
+
+        call = await self._beside(parse) if _is_large(request) else parse()
         outputs = await served.infer(call, exchange)
         began = time.monotonic()
         author = served.author(exchange)
-        body, header_length = protocol_v2.render_infer(call, outputs, served.signature, author.head)
+        render = partial(protocol_v2.render_infer, call, outputs, served.signature, author.head)
+        size = sum(array.nbytes for array in outputs.values())
+        body, header_length = await self._beside(render) if size > _LARGE_BYTES else render()
         exchange.seconds["egress"] = time.monotonic() - began
         if header_length is None:
             return Response(body)
@@ -201,7 +212,8 @@ class App:
             rows, client_id = image_rows(self._plain_body(request), served.engine.model), None
         else:
             check_content_type(request.headers)
-            rows, client_id = parse_predict(self._plain_body(request), served.bounds)
+            parse = partial(self._parse_predict, request)
+            rows, client_id = await self._beside(parse) if _is_large(request) else parse()
         answers = await served.predict(rows, exchange)
         began = time.monotonic()
         body = render_predict(client_id, answers, exchange.rows, served.author(exchange).answered_by)
@@ -219,6 +231,13 @@ class App:
         exchange = self._served.open(request.id, endpoint, request.headers, seconds)
         request.scope[DISCONNECT_HOOK] = partial(self._served.abandon, exchange)
         return exchange
+
+    async def _beside(self, work: Callable[[], _Made]) -> _Made:
+        """Work on a long body on a thread: the event loop has its turn after each of its steps."""
+        return await asyncio.get_running_loop().run_in_executor(self._bodies, work)
+
+    def _parse_predict(self, request: Request) -> tuple[Any, Any]:
+        return parse_predict(self._plain_body(request), self._served.bounds)
 
     def _plain_body(self, request: Request) -> bytes:
         return decode_body(request.body, request.headers, self._body_limit)
@@ -244,6 +263,10 @@ class App:
             response.identity = exchange.identity.lines
         response.headers += self._served.told(exchange, total)
         return response
+
+
+def _is_large(request: Request) -> bool:
+    return len(request.body) > _LARGE_BYTES or b"content-encoding" in request.headers
 
 
 def _host(request: Request) -> str:

@@ -319,7 +319,9 @@ class Engine:
     def _submit(self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange) -> Job:
         if self.batcher is None:
             raise not_ready()
-        joins = self.signature.batched and self.warm.rowwise and _share_rows(feeds, rows)
+        if exchange.abandoned:
+            raise asyncio.CancelledError
+        joins = joins and self.signature.batched and self.warm.rowwise and _share_rows(feeds, rows)
         try:
             return self.batcher.submit(
                 feeds, rows, outputs, exchange.deadline, joins=joins, priority=exchange.priority
