@@ -2,45 +2,50 @@
 
 import struct
 
-_ROWS = 4
 _MOST = 15
-_PLACES = struct.Struct("<4I")
+_PLACES = struct.Struct("<2I")
 _HALVED = bytes(value >> 1 for value in range(256))
 
 
 class Frequencies:
     """Roughly how often each key was asked for lately, in a fixed amount of memory.
 
-    A count-min sketch with conservative update, whose counts are halved from time to time: the admission
-    filter of TinyLFU (Einziger, Friedman, Manes, ACM Transactions on Storage 13(4), 2017). A newcomer that
-    was asked for no more often than the entry it would push out stays out, so that a stream of questions
-    that nobody repeats neither empties a full cache nor costs evictions.
+    A count-min sketch of two rows with conservative update, whose counts are halved from time to time: the
+    admission filter of TinyLFU (Einziger, Friedman, Manes, ACM Transactions on Storage 13(4), 2017). A
+    newcomer that was asked for no more often than the entry it would push out stays out, so that a stream of
+    questions that nobody repeats neither empties a full cache nor costs evictions.
     """
 
-    def __init__(self, places: int = 2**15) -> None:
+    def __init__(self, places: int = 2**16) -> None:
         self._mask = places - 1
-        self._rows = [bytearray(places) for _ in range(_ROWS)]
+        self._first, self._second = bytearray(places), bytearray(places)
         self._seen = 0
 
     def see(self, key: bytes, entries: int) -> None:
         """Count a question; `entries` is how many answers are kept at the moment."""
-        mask = self._mask
-        places = [place & mask for place in _PLACES.unpack(key)]
-        counts = [row[place] for row, place in zip(self._rows, places, strict=True)]
-        least = min(counts)
-        if least < _MOST:
-            for row, place, count in zip(self._rows, places, counts, strict=True):
-                if count == least:
-                    row[place] = least + 1
+        one, two = self._places(key)
+        first, second = self._first[one], self._second[two]
+        if first <= second:
+            if first < _MOST:
+                self._first[one] = first + 1
+                if first == second:
+                    self._second[two] = second + 1
+        elif second < _MOST:
+            self._second[two] = second + 1
         self._seen += 1
         if self._seen >= max(1000, 10 * entries):
-            self._rows = [bytearray(row.translate(_HALVED)) for row in self._rows]
+            self._first = bytearray(self._first.translate(_HALVED))
+            self._second = bytearray(self._second.translate(_HALVED))
             self._seen //= 2
 
     def estimate(self, key: bytes) -> int:
         """How often the key was seen, never too low, up to 15 and halved over time."""
-        places: tuple[int, ...] = _PLACES.unpack(key)
-        return min([row[place & self._mask] for row, place in zip(self._rows, places, strict=True)])
+        one, two = self._places(key)
+        return min(self._first[one], self._second[two])
+
+    def _places(self, key: bytes) -> tuple[int, int]:
+        one, two = _PLACES.unpack_from(key)
+        return one & self._mask, two & self._mask
 
 
 class Worth:

@@ -15,7 +15,7 @@ from functools import partial
 from mlx_platform.core.tensors import Tensors
 from mlx_platform.serving.cache.admission import Worth
 from mlx_platform.serving.cache.flights import Flights
-from mlx_platform.serving.cache.key import KeyMaker, array_bytes
+from mlx_platform.serving.cache.key import KeyMaker, is_short
 from mlx_platform.serving.cache.memory import Memory
 from mlx_platform.serving.cache.semantic import Found, Semantic
 from mlx_platform.serving.cache.shared import Shared
@@ -24,7 +24,6 @@ from mlx_platform.serving.exchange import Exchange
 
 HIT, SEMANTIC, MISS, BYPASS = "hit", "semantic", "miss", "bypass"
 OUTCOMES = (HIT, SEMANTIC, MISS, BYPASS)
-_LONG_BYTES = 512 * 1024  # from here on a key takes longer to make than handing it to a thread
 
 Compute = Callable[[], Awaitable[Tensors]]
 
@@ -143,6 +142,6 @@ class Answers:
 
     async def _key(self, feeds: Tensors, outputs: tuple[str, ...], exchange: Exchange) -> bytes:
         make = partial(self._keys.make, feeds, outputs, (exchange.tenant, exchange.parameters))
-        if array_bytes(feeds) < _LONG_BYTES:
+        if is_short(feeds):
             return make()
         return await asyncio.get_running_loop().run_in_executor(None, make)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
@@ -112,19 +112,15 @@ class Caches:
         if self.answers is not None:
             yield from _answer_samples(self.answers)
         if self.prepared is not None:
-            counts = (
-                ("hit", self.prepared.hits),
-                ("miss", self.prepared.misses),
-                ("bypass", self.prepared.bypasses),
-            )
-            for outcome, value in counts:
-                yield Sample(
-                    "mlx_prepared_cache_requests",
-                    "Requests whose prepared inputs were looked for, by outcome.",
-                    value,
-                    (("outcome", outcome),),
-                )
-            yield from _memory_samples("prepared", self.prepared.memory)
+            yield from _prepared_samples(self.prepared)
+
+
+def _prepared_samples(prepared: Prepared) -> Iterator[Sample]:
+    counts = (("hit", prepared.hits), ("miss", prepared.misses), ("bypass", prepared.bypasses))
+    text = "Requests whose prepared inputs were looked for, by outcome."
+    for outcome, value in counts:
+        yield Sample("mlx_prepared_cache_requests", text, value, (("outcome", outcome),))
+    yield from _memory_samples("prepared", prepared.memory)
 
 
 def _answer_samples(answers: Answers) -> Iterator[Sample]:
@@ -184,7 +180,8 @@ def _store(
             "serving.cache.backend is redis, and serving.cache.redis_url says nothing of where it is.",
             hint="Write it as redis://HOST:PORT/DATABASE, rediss:// for TLS.",
         )
-    if urlsplit(wanted.redis_url).password:
+    parts = urlsplit(wanted.redis_url)
+    if parts.password or "password" in parse_qs(parts.query):
         raise UsageError(
             "serving.cache.redis_url holds a password, and settings are shown to whoever runs the server.",
             hint="Put it into a variable of the environment and name that in redis_password_env.",

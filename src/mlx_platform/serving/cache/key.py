@@ -6,7 +6,6 @@ its length, so that no two lists of parts run together to the same bytes.
 """
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,9 @@ from mlx_platform.core.tensors import Array, Tensors
 
 KEY_BYTES = 16
 """128 bits: among a million million keys, two are the same with a chance of one in 10**14."""
+
+_MOST_KNOWN = 256
+_LONG_BYTES = 512 * 1024
 
 
 class KeyMaker:
@@ -29,12 +31,15 @@ class KeyMaker:
     """
 
     def __init__(self, digest: str, stage: str, tolerance: float = 0.0) -> None:
-        self._start = hashlib.blake2b(digest_size=KEY_BYTES)
-        self._start.update(_framed(stage.encode()) + _framed(digest.encode()) + repr(tolerance).encode())
+        self._base = hashlib.blake2b(digest_size=KEY_BYTES)
+        self._base.update(_framed(stage.encode()) + _framed(digest.encode()) + repr(tolerance).encode())
         self._tolerance = tolerance
+        # What requests have in common is worked out once. Clients choose some of it, so it is bounded.
+        self._starts: dict[tuple[tuple[str, ...], tuple[bytes, ...]], hashlib.blake2b] = {}
+        self._heads: dict[tuple[str, str, tuple[int, ...]], bytes] = {}
 
-    def make(self, arrays: Tensors, outputs: Iterable[str] = (), parts: Iterable[bytes] = ()) -> bytes:
-        """The key of a question.
+    def make(self, arrays: Tensors, outputs: tuple[str, ...] = (), parts: tuple[bytes, ...] = ()) -> bytes:
+        """The key of a question; may be called from many threads.
 
         Args:
             arrays: its inputs by name; their order does not count.
@@ -44,19 +49,32 @@ class KeyMaker:
         Returns:
             `KEY_BYTES` bytes.
         """
-        digest = self._start.copy()
-        others = [*map(_named, sorted(outputs)), b"|", *map(_framed, parts)]
-        digest.update(b"%d:%b" % (len(others), b"".join(others)))
-        for name in sorted(arrays):
+        start = self._starts.get((outputs, parts)) or self._start(outputs, parts)
+        digest = start.copy()
+        for name in sorted(arrays) if len(arrays) > 1 else arrays:
             array = arrays[name]
-            head = f"{array.dtype.str}{array.shape}".encode()
+            digest.update(self._heads.get((name, array.dtype.str, array.shape)) or self._head(name, array))
             if array.dtype.kind in "USO":
-                cells = _cells(array.reshape(-1).tolist())
-                digest.update(_named(name) + _framed(head) + _framed(cells))
+                digest.update(_framed(_cells(array.reshape(-1).tolist())))
             else:
-                digest.update(_named(name) + _framed(head))
                 digest.update(np.ascontiguousarray(self._rounded(array)).data)
         return digest.digest()
+
+    def _start(self, outputs: tuple[str, ...], parts: tuple[bytes, ...]) -> hashlib.blake2b:
+        others = [*map(_named, sorted(outputs)), b"|", *map(_framed, parts)]
+        start = self._base.copy()
+        start.update(b"%d:%b" % (len(others), b"".join(others)))
+        if len(self._starts) >= _MOST_KNOWN:
+            self._starts.clear()
+        self._starts[outputs, parts] = start
+        return start
+
+    def _head(self, name: str, array: Array) -> bytes:
+        head = _named(name) + _framed(f"{array.dtype.str}{array.shape}".encode())
+        if len(self._heads) >= _MOST_KNOWN:
+            self._heads.clear()
+        self._heads[name, array.dtype.str, array.shape] = head
+        return head
 
     def _rounded(self, array: Array) -> Array:
         if not self._tolerance or array.dtype.kind != "f":
@@ -67,8 +85,16 @@ class KeyMaker:
         return steps + 0.0 if np.isfinite(steps).all() else array
 
 
+def is_short(arrays: Tensors) -> bool:
+    """Whether the key of these arrays takes no longer to make than to hand it to a thread."""
+    size = 0
+    for array in arrays.values():
+        size += array.nbytes if array.dtype.kind != "O" else array_bytes({"": array})
+    return size < _LONG_BYTES
+
+
 def array_bytes(arrays: Tensors) -> int:
-    """Roughly the memory of arrays: what a key has to read, and what an entry holds."""
+    """Roughly the memory that arrays take."""
     size = 0
     for array in arrays.values():
         size += 128 + array.nbytes

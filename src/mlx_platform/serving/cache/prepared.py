@@ -7,11 +7,9 @@ from functools import partial
 from mlx_platform.core.tensors import Columns, Tensors
 from mlx_platform.serving.cache.admission import Worth
 from mlx_platform.serving.cache.flights import Flights
-from mlx_platform.serving.cache.key import KeyMaker, array_bytes
+from mlx_platform.serving.cache.key import KeyMaker, is_short
 from mlx_platform.serving.cache.memory import Memory
 from mlx_platform.serving.exchange import Exchange
-
-_LONG_BYTES = 512 * 1024
 
 
 class Prepared:
@@ -63,6 +61,6 @@ class Prepared:
 
     async def _key(self, columns: Columns) -> bytes:
         make = partial(self._keys.make, columns)
-        if array_bytes(columns) < _LONG_BYTES:
+        if is_short(columns):
             return make()
         return await asyncio.get_running_loop().run_in_executor(None, make)
