@@ -158,6 +158,33 @@ def test_a_second_signal_cuts_the_drain_short(serve):
     assert time.monotonic() - began < 10
 
 
+def test_a_second_signal_ends_the_run_that_goes_on(serve):
+    server = serve("countdown", request_timeout_ms=60_000)
+    replies = []
+    caller = threading.Thread(target=lambda: replies.append(server.infer(slow(2**40))))
+    caller.start()
+    wait_until(lambda: server.metric("mlx_in_flight") == 1)
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: refused(server))
+    began = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - began < 10
+    caller.join(10)
+    assert replies[0].status == 503
+
+
+def test_a_run_whose_client_has_gone_is_ended(serve):
+    server = serve("countdown", request_timeout_ms=60_000)
+    body = orjson.dumps({"inputs": [{"name": "n", **slow(2**40)["n"]}]})
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as gone:
+        gone.sendall(b"POST /v2/models/countdown/infer HTTP/1.1\r\nHost: x\r\n")
+        gone.sendall(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        wait_until(lambda: server.metric("mlx_in_flight") == 1)
+    wait_until(lambda: server.metric("mlx_in_flight") == 0)
+    assert server.infer(slow(3)).status == 200
+    assert server.metric("mlx_stopped_batches_total") == 1
+
+
 def test_an_idle_connection_does_not_hold_up_the_end(serve):
     server = serve("table")
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as idle:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,6 +24,7 @@ from mlx_platform.serving.batch import Batch, Run
 from mlx_platform.serving.company import Company
 from mlx_platform.serving.costs import Costs
 from mlx_platform.serving.job import NORMAL, Answer, Group, Job, NotRowwiseError, QueueFullError
+from mlx_platform.serving.metrics import Sample
 from mlx_platform.serving.padding import Padding, bucket
 from mlx_platform.serving.waiting import Waiting
 from mlx_platform.serving.workers import Workers
@@ -117,6 +118,12 @@ class Batcher:
     def lost_workers(self) -> int:
         """Threads in a run that does not end, for which others have stepped in."""
         return self._workers.lost
+
+    def samples(self) -> Iterator[Sample]:
+        """What became of runs that did not end as they should."""
+        yield Sample("mlx_stopped_batches", "Runs ended because nobody waited.", self.stopped_batches)
+        yield Sample("mlx_starved_batches", "Runs that memory was not enough for.", self.starved_batches)
+        yield Sample("mlx_lost_workers", "Threads in runs that do not end.", self.lost_workers, kind="gauge")
 
     @property
     def stuck(self) -> bool:

@@ -142,6 +142,7 @@ class Engine:
     def _count_batch(self, rows: int) -> None:
         self.metrics.batch_rows.observe(rows)
         if self.batcher is not None:
+        self.metrics.sources.append(self.batcher.samples)
             self.loneliness.observe(rows, self.batcher.in_flight + 1 - self.batcher.policy.workers)
 
     def _why_alone(self) -> str:
