@@ -65,6 +65,11 @@ class Output:
         else:
             print_line(self._page().draw(result))
 
+    def drawn(self, result: "Result") -> str:
+        """A result as a page for people, its warnings above it."""
+        warnings = [_inert(printable(f"warning: {warning}", limit=4096)) for warning in result.warnings]
+        return "\n".join((*warnings, self._page().draw(result)))
+
     def document(self, document: dict[str, Any]) -> None:
         """Print the one JSON document of this command."""
         self._document_printed = True

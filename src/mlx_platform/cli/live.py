@@ -1,0 +1,57 @@
+"""Commands that look at what is running: top."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlx_platform.cli.command import Run, command
+
+if TYPE_CHECKING:
+    from mlx_platform.core.report import Result
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add this module's commands to the application."""
+
+    @command(
+        app,
+        "top",
+        examples=("mlx top http://127.0.0.1:9090", "mlx top http://127.0.0.1:9090 --once --json"),
+    )
+    def top(
+        run: Run,
+        url: Annotated[
+            str, typer.Argument(metavar="URL", help="Address that mlx serve prints for metrics and health.")
+        ],
+        every: Annotated[
+            float,
+            typer.Option(
+                "--every", metavar="SECONDS", min=0.1, max=3600, help="Between looks at the server."
+            ),
+        ] = 2.0,
+        once: Annotated[bool, typer.Option("--once", help="Look for that long, print, and end.")] = False,
+    ) -> "Result":
+        """Watch a running server: requests, percentiles, stages, batches, cache, GPUs."""
+        from mlx_platform.workflows import top as workflow
+
+        output = run.output
+        if once or output.wants_json or run.shared.quiet or not sys.stdout.isatty():
+            return workflow.top(run.context, url, every=every)
+        return _show(run, workflow.watch(run.context, url, every=every))
+
+
+def _show(run: Run, results: Iterator["Result"]) -> "Result":
+    """Draw one result over the other until Ctrl-C, which is how one leaves; the last one stays."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    last = next(results)
+    with suppress(KeyboardInterrupt), Live(console=Console(), screen=True, auto_refresh=False) as screen:
+        while True:
+            screen.update(Text.from_ansi(run.output.drawn(last)), refresh=True)
+            last = next(results)
+    return last
