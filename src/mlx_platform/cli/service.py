@@ -22,7 +22,7 @@ def add_commands(app: typer.Typer) -> None:
         "serve",
         examples=(
             "mlx serve digits@production",
-            "mlx serve digits/3 --port 8080 --admin-port 9090 --traffic traffic/",
+            "mlx serve digits/3 --port 8080 --grpc-port 8081 --admin-port 9090 --traffic traffic/",
             "mlx serve digits/3 --cache memory",
             "mlx serve digits/3 --log-format json",
         ),
@@ -41,6 +41,12 @@ def add_commands(app: typer.Typer) -> None:
             int | None,
             typer.Option(
                 "--admin-port", metavar="N", min=0, max=65535, help="Metrics and health; a free one."
+            ),
+        ] = None,
+        grpc_port: Annotated[
+            int | None,
+            typer.Option(
+                "--grpc-port", metavar="N", min=-1, max=65535, help="By default a free one; -1 for no gRPC."
             ),
         ] = None,
         traffic: Annotated[
@@ -70,6 +76,7 @@ def add_commands(app: typer.Typer) -> None:
             host=host,
             port=port,
             admin_port=admin_port,
+            grpc_port=grpc_port,
             traffic=traffic,
             cache=cache,
             on_ready=lambda addresses: _announce(run, addresses),
@@ -94,6 +101,7 @@ def _announce(run: Run, addresses: "Addresses") -> None:
     facts = {
         "url": addresses.url,
         "admin_url": addresses.admin_url,
+        "grpc_url": addresses.grpc_url,
         "model": addresses.model,
         "version": addresses.version,
         "digest": addresses.digest,
@@ -106,4 +114,6 @@ def _announce(run: Run, addresses: "Addresses") -> None:
     if run.output.wants_json or run.output.logs_json:
         return
     run.output.notice(f"Serving {addresses.model}/{addresses.version} on {addresses.url}")
+    if addresses.grpc_url:
+        run.output.notice(f"gRPC on {addresses.grpc_url}.")
     run.output.notice(f"Metrics and health on {addresses.admin_url}. Stop with Ctrl-C.")

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import ServingSettings
@@ -18,6 +18,8 @@ from mlx_platform.serving.admin import AdminApp
 from mlx_platform.serving.app import App
 from mlx_platform.serving.back_thread import BackThread
 from mlx_platform.serving.cache.caches import Caches
+from mlx_platform.serving.devices.plan import device_chain
+from mlx_platform.serving.devices.standby import Standby, parse_rule
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.http_protocol import HttpLimits
@@ -27,6 +29,9 @@ from mlx_platform.serving.pulse import Pulse
 from mlx_platform.serving.served import Served
 from mlx_platform.traffic.writer import TrafficWriter
 
+if TYPE_CHECKING:
+    from mlx_platform.serving.grpc.listener import GrpcListener
+
 _SILENCE_SECONDS = 0.5
 _FAREWELL_SECONDS = 0.5
 _ADMIN_LIMITS = HttpLimits(body_bytes=64 * 1024, connections=64)
@@ -34,13 +39,15 @@ _ADMIN_LIMITS = HttpLimits(body_bytes=64 * 1024, connections=64)
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a ready server is, and what it serves."""
+    """Where a ready server is, and what it serves; `grpc_url` is HOST:PORT, or nothing without gRPC."""
 
     url: str
     admin_url: str
+    grpc_url: str
     model: str
     version: str
     digest: str
+    device: str
 
 
 OnReady = Callable[[Addresses], None]
@@ -52,6 +59,7 @@ def run(
     writer: TrafficWriter | None,
     *,
     embedder: Model | None = None,
+    light: Model | None = None,
     on_ready: OnReady,
 ) -> Metrics:
     """Serve until SIGTERM or SIGINT, then finish what was accepted; a second signal cuts that short.
@@ -61,6 +69,7 @@ def run(
         settings: addresses, limits, batching.
         writer: the traffic log; everything accepted is in it when this returns, and it is closed.
         embedder: the model of the semantic cache, where this version has one.
+        light: the model that answers when no device of the first one works.
         on_ready: called once, when the server takes requests.
 
     Returns:
@@ -70,15 +79,16 @@ def run(
         UsageError: an address cannot be used, or settings cannot be followed.
         GateFailedError: the model does not pass its self-check.
     """
-    caches = Caches.of(model, settings, embedder)
     access = Access.of(settings, os.environ)
+    server = _Server(
+        model, settings, writer, access, on_ready, caches=Caches.of(model, settings, embedder), light=light
+    )
     data = bind(settings.host, settings.port, "--port")
     try:
         admin = bind(settings.admin_host, settings.admin_port, "--admin-port")
     except UsageError:
         data.close()
         raise
-    server = _Server(model, settings, writer, access, caches, on_ready)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         try:
             runner.run(server.serve(data, admin))
@@ -101,10 +111,15 @@ class _Server:
         settings: ServingSettings,
         writer: TrafficWriter | None,
         access: Access,
-        caches: Caches,
         on_ready: OnReady,
+        *,
+        caches: Caches,
+        light: Model | None,
     ) -> None:
         self.metrics = Metrics()
+        self._chain = device_chain(model, settings)
+        self._light = light
+        self._rule = parse_rule(settings.degrade.answer)
         self._model = model
         self._settings = settings
         self._writer = writer
@@ -114,17 +129,23 @@ class _Server:
         self._on_ready = on_ready
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._grpc: GrpcListener | None = None
 
     async def serve(self, data: socket.socket, admin: socket.socket) -> None:
-        engine = Engine(self._model, self._settings, self.metrics, self._writer, caches=self._caches)
         settings = self._settings
+        engine = Engine(
+            self._model, settings, self.metrics, self._writer, runner=self._chain, caches=self._caches
+        )
+        standby = self._stand_by(engine)
+        self.metrics.sources += (self._chain.samples, standby.samples)
         limits = HttpLimits(
             body_bytes=settings.max_body_bytes,
             head_bytes=settings.max_header_bytes,
             connections=settings.max_connections,
             receive_seconds=settings.receive_timeout_s,
         )
-        front = Listener(App(Served(engine, settings), settings, RequestIds()), data, limits)
+        served, ids = Served(engine, settings, standby), RequestIds()
+        front = Listener(App(served, settings, ids), data, limits)
         back = BackThread(AdminApp(engine, settings, self._access, self._pulse), admin, _ADMIN_LIMITS)
         self._watch_signals()
         # Both answer from the start, so that whoever waits for readiness has somebody to ask.
@@ -132,15 +153,34 @@ class _Server:
         back.start()
         await front.start()
         try:
-            await self._serve_until_stopped(engine, front, back)
+            await self._serve_until_stopped(served, ids, front, back)
         finally:
+            self._chain.close()
             await self._drain(engine, front)
+            await standby.close()
             back.stop()
             self._pulse.stop()
 
-    async def _serve_until_stopped(self, engine: Engine, front: Listener, back: BackThread) -> None:
-        starting = asyncio.ensure_future(engine.start())
+    def _stand_by(self, engine: Engine) -> Standby:
+        """Whoever answers in the place of the engine."""
+        light = None if self._light is None else Engine(self._light, self._settings, Metrics(), None)
+        standby = Standby(self._model, light, self._rule)
+        engine.covered = standby.covers
+        return standby
+
+    async def _start(self, engine: Engine, standby: Standby) -> None:
+        # Before anything else, as it tells later whose fault a failure is.
+        await asyncio.get_running_loop().run_in_executor(None, self._chain.prepare)
+        await engine.start()
+        await standby.start()
+
+    async def _serve_until_stopped(
+        self, served: Served, ids: RequestIds, front: Listener, back: BackThread
+    ) -> None:
+        starting = asyncio.ensure_future(self._start(served.engine, served.standby))
         stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.sleep(0)  # the model is tried on another thread, while this one imports gRPC
+        await self._start_grpc(served, ids)
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
@@ -153,23 +193,38 @@ class _Server:
             Addresses(
                 url=_url(*front.address),
                 admin_url=_url(*back.address),
+                grpc_url=self._grpc.address if self._grpc is not None else "",
                 model=self._model.name,
                 version=self._model.version,
                 digest=self._model.digest,
+                device=self._model.session.device,
             )
         )
         await stopping
+
+    async def _start_grpc(self, served: Served, ids: RequestIds) -> None:
+        if self._settings.grpc_port < 0:
+            return
+        from mlx_platform.serving.grpc.listener import GrpcListener
+
+        self._grpc = GrpcListener(served, self._settings, ids)
+        await self._grpc.start()
 
     async def _drain(self, engine: Engine, front: Listener) -> None:
         """Not ready first, then no new connections, then nothing new; what was accepted is finished."""
         engine.draining = True
         await self._unless_hurried(asyncio.sleep(self._settings.drain_delay_s))
         await front.stop_accepting()
-        await self._unless_hurried(front.wait_for_end(self._settings.drain_timeout_s, _SILENCE_SECONDS))
+        patience = self._settings.drain_timeout_s
+        calls = asyncio.ensure_future(self._grpc.stop(patience) if self._grpc else asyncio.sleep(0))
+        await self._unless_hurried(_both(front.wait_for_end(patience, _SILENCE_SECONDS), calls))
         # Whoever still waits is told so, and that message gets a moment to go out.
         await engine.close(0.0)
         await front.wait_for_end(_FAREWELL_SECONDS, 0.0)
         front.abort()
+        if self._grpc is not None:
+            await self._grpc.stop(_FAREWELL_SECONDS)
+        await calls
 
     async def _unless_hurried(self, waiting: Coroutine[Any, Any, None]) -> None:
         tasks = (asyncio.ensure_future(waiting), asyncio.ensure_future(self._hurry.wait()))
@@ -188,6 +243,12 @@ class _Server:
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
+
+
+async def _both(first: Coroutine[Any, Any, None], second: "asyncio.Future[None]") -> None:
+    """Wait for both; the second goes on when nobody waits any more."""
+    await first
+    await asyncio.shield(second)
 
 
 def _url(host: str, port: int) -> str:

@@ -1,7 +1,8 @@
 """`mlx serve`: one version over HTTP, until somebody stops it."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,11 @@ from mlx_platform.core.tables import changed
 from mlx_platform.core.text import plural
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.embedding import open_embedder
-from mlx_platform.workflows.subject import Subject, alias_warnings, open_model, open_subject
+from mlx_platform.workflows.last_known import open_last_known
+from mlx_platform.workflows.subject import Subject, open_model, open_subject
 
 if TYPE_CHECKING:
+    from mlx_platform.inference.model import Model
     from mlx_platform.serving.metrics import Metrics
     from mlx_platform.serving.server import OnReady
     from mlx_platform.traffic.writer import TrafficWriter
@@ -29,6 +32,7 @@ def serve(
     host: str | None = None,
     port: int | None = None,
     admin_port: int | None = None,
+    grpc_port: int | None = None,
     traffic: Path | None = None,
     cache: str | None = None,
     on_ready: "OnReady",
@@ -38,10 +42,11 @@ def serve(
     Args:
         context: settings, registry and clock.
         ref: a registered version, or a file that is served as version 0.
-        device: "auto", "cuda" or "cpu".
+        device: "auto", "cuda", "tensorrt", "cpu", or a GPU by its number such as "cuda:1".
         host: address to listen on, instead of the configured one.
         port: 0 takes a free one.
         admin_port: of the second listener, for metrics and health; 0 takes a free one.
+        grpc_port: of the listener for gRPC; 0 takes a free one, -1 leaves it out.
         traffic: folder of the traffic log, instead of the configured one.
         cache: "off", "memory" or "redis", instead of what is configured.
         on_ready: called once with the addresses, when the server takes requests.
@@ -54,19 +59,47 @@ def serve(
     from mlx_platform.serving.server import run
 
     settings = _settings(
-        context, host=host, port=port, admin_port=admin_port, traffic=traffic, cache=cache
+        context,
+        host=host,
+        port=port,
+        admin_port=admin_port,
+        grpc_port=grpc_port,
+        traffic=traffic,
+        cache=cache,
     )
     with (
-        open_subject(context, ref) as subject,
+        open_last_known(context, ref) as (subject, warnings),
         open_embedder(context, settings.semantic_cache, subject.name, device=device) as embedder,
+        _open_light(context, settings) as light,
     ):
-        warnings = (*alias_warnings(context, ref), *subject.warnings)
         for warning in warnings:
             _logger.warning(warning)  # now, not only in the result of a server that runs for weeks
-        model = open_model(context, subject, device=device, threads=settings.intra_op_threads)
+        model = _open(context, subject, device, settings)
         writer = _writer(context, settings, subject)
-        metrics = run(model, settings, writer, embedder=embedder, on_ready=on_ready)
+        metrics = run(model, settings, writer, embedder=embedder, light=light, on_ready=on_ready)
         return _result(subject, metrics, writer, warnings)
+
+
+def _open(context: Context, subject: Subject, device: str, settings: ServingSettings) -> "Model":
+    """Load the model within its budget of memory, and say when it is not on the device that was meant."""
+    from mlx_platform.serving.devices.plan import session_memory
+
+    memory = session_memory(subject.package, device, settings)
+    model = open_model(context, subject, device=device, threads=settings.intra_op_threads, memory=memory)
+    tried = model.session.fell_back
+    if tried:
+        _logger.warning("%s was tried and did not come up: the model runs on the CPU.", tried)
+    return model
+
+
+@contextmanager
+def _open_light(context: Context, settings: ServingSettings) -> "Iterator[Model | None]":
+    """The version that answers when no device works, on the device that is always there."""
+    if not settings.degrade.fallback:
+        yield None
+        return
+    with open_subject(context, settings.degrade.fallback) as subject:
+        yield open_model(context, subject, device="cpu", threads=settings.intra_op_threads)
 
 
 def _settings(context: Context, **overrides: Any) -> ServingSettings:

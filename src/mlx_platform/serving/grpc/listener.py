@@ -1,5 +1,6 @@
 """The listener for gRPC: on the same event loop as the one for HTTP, and with the same limits."""
 
+import os
 from typing import Any
 
 from mlx_platform.core.errors import UsageError
@@ -17,6 +18,8 @@ class GrpcListener:
     """
 
     def __init__(self, served: Served, settings: ServingSettings, ids: RequestIds) -> None:
+        # What is wrong with an address is told below, and not in the words of its C library.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc.aio
 
         options: list[tuple[str, Any]] = [
@@ -24,7 +27,7 @@ class GrpcListener:
             ("grpc.max_send_message_length", -1),
             ("grpc.max_metadata_size", settings.max_header_bytes),
             ("grpc.absolute_max_metadata_size", settings.max_header_bytes),
-            ("grpc.so_reuseport", 0),
+            ("grpc.so_reuseport", int(settings.processes > 0)),  # they all listen on one port
         ]
         self._service = Service(served, ids)
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=settings.max_connections)

@@ -140,8 +140,10 @@ class Service:
         self._served.check(message.model_name, message.model_version)
         exchange = self._served.open(call.id, "infer", call.headers, call.context.time_remaining())
         status, error = 200, ""
+        work = asyncio.ensure_future(self._answer_infer(message, exchange))
         try:
-            return await self._answer_infer(message, exchange)
+            # Not cancelled along with the call: what it waits for is, with its place in the queue.
+            return await asyncio.shield(work)
         except Refusal as refusal:
             status, error = refusal.status, refusal.message
             raise
