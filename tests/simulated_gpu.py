@@ -7,11 +7,14 @@ was written, `absent` comes up as the CPU.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+from mlx_platform.inference import session
 
 VARIABLE = "TEST_SIMULATED_GPU"
 """Names the file in the environment of a process that should believe in GPUs."""
@@ -83,3 +86,9 @@ class _Runtime:
 def simulated_runtime() -> Any:
     """What takes the place of `inference.session.runtime`."""
     return _Runtime()
+
+
+def use(environment: Mapping[str, str]) -> None:
+    """Believe in GPUs from now on, in this process, where the environment says so."""
+    if VARIABLE in environment:
+        session.runtime = simulated_runtime

@@ -1,6 +1,10 @@
-"""A server in a process of its own: `serve_process.py PACKAGE NAME TRAFFIC SETTINGS`."""
+"""A server in a process of its own: `serve_process.py PACKAGE NAME TRAFFIC SETTINGS`.
+
+Among the settings may be `device`, and `light`: the package that answers when no device works.
+"""
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -13,16 +17,23 @@ from mlx_platform.inference.package import open_package
 from mlx_platform.serving.server import Addresses, run
 from mlx_platform.traffic.writer import TrafficWriter
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import simulated_gpu
+
 
 def main(package: str, name: str, traffic: str, settings: str) -> None:
-    chosen = read_table(ServingSettings, orjson.loads(settings), source="the test")
-    model = Model.load(open_package(Path(package)), name=name, version="3", device="cpu", threads=1)
+    simulated_gpu.use(os.environ)
+    given = orjson.loads(settings)
+    device, light = given.pop("device", "cpu"), given.pop("light", "")
+    chosen = read_table(ServingSettings, given, source="the test")
+    model = Model.load(open_package(Path(package)), name=name, version="3", device=device, threads=1)
+    helper = Model.load(open_package(Path(light)), name="light", version="1", device="cpu") if light else None
     writer = None
     if traffic:
         writer = TrafficWriter(
             Path(traffic), model=name, version="3", queue_bytes=2**26, disk_bytes=2**30, sample=1.0
         )
-    run(model, chosen, writer, on_ready=announce)
+    run(model, chosen, writer, light=helper, on_ready=announce)
 
 
 def announce(addresses: Addresses) -> None:

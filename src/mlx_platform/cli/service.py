@@ -22,8 +22,10 @@ def add_commands(app: typer.Typer) -> None:
         "serve",
         examples=(
             "mlx serve digits@production",
+            "mlx serve digits@production --devices cuda:0,cuda:1",
             "mlx serve digits/3 --port 8080 --grpc-port 8081 --admin-port 9090 --traffic traffic/",
             "mlx serve digits/3 --cache memory",
+            "mlx serve digits/3 --max-batch-size auto",
             "mlx serve digits/3 --log-format json",
         ),
     )
@@ -47,6 +49,24 @@ def add_commands(app: typer.Typer) -> None:
             int | None,
             typer.Option(
                 "--grpc-port", metavar="N", min=-1, max=65535, help="By default a free one; -1 for no gRPC."
+            ),
+        ] = None,
+        devices: Annotated[
+            str | None,
+            typer.Option(
+                "--devices",
+                metavar="D,D",
+                help="A process on each, such as cuda:0,cuda:1, and one to supervise.",
+            ),
+        ] = None,
+        processes: Annotated[
+            int | None,
+            typer.Option("--processes", metavar="N", min=0, max=256, help="As many processes on one device."),
+        ] = None,
+        max_batch_size: Annotated[
+            str | None,
+            typer.Option(
+                "--max-batch-size", metavar="N|auto", help="Rows of a run; auto measures at the start."
             ),
         ] = None,
         traffic: Annotated[
@@ -77,6 +97,9 @@ def add_commands(app: typer.Typer) -> None:
             port=port,
             admin_port=admin_port,
             grpc_port=grpc_port,
+            devices=devices,
+            processes=processes,
+            max_batch_size=max_batch_size,
             traffic=traffic,
             cache=cache,
             on_ready=lambda addresses: _announce(run, addresses),

@@ -20,8 +20,8 @@ from mlx_platform.core.tensors import Array, Columns, Tensors, row_count
 from mlx_platform.inference.model import Model, filled
 from mlx_platform.inference.pipeline import Encoded
 from mlx_platform.serving import tuning
-from mlx_platform.serving.batch_size import BatchSize
 from mlx_platform.serving.alone import Loneliness
+from mlx_platform.serving.batch_size import BatchSize
 from mlx_platform.serving.batcher import Batcher
 from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.costs import Costs
@@ -31,6 +31,7 @@ from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.observation import Observation
 from mlx_platform.serving.predict_body import complaint
 from mlx_platform.serving.preparation import Preparation
+from mlx_platform.serving.processes.guard import Guard
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import (
     Refusal,
@@ -58,6 +59,7 @@ class Engine:
         writer: the traffic log, if there is one.
         runner: what computes a batch, by default the model itself.
         caches: what is asked before a run.
+        guard: what keeps inputs away that have ended the process before; the runner runs through it.
     """
 
     def __init__(
@@ -69,9 +71,11 @@ class Engine:
         *,
         runner: Runner | None = None,
         caches: Caches | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.model = model
-        self.runner: Runner = runner or ModelRunner(model)
+        self.runner: Runner = guard or runner or ModelRunner(model)
+        self.guard = guard
         self.caches = caches or Caches()
         metrics.sources.append(self.caches.samples)
         self.metrics = metrics
@@ -138,11 +142,11 @@ class Engine:
             costs=Costs(self.warm.seconds, self.warm.cells, self.warm.size.rows),
             padding=self.warm.padding,
         )
+        self.metrics.sources.append(self.batcher.samples)
 
     def _count_batch(self, rows: int) -> None:
         self.metrics.batch_rows.observe(rows)
         if self.batcher is not None:
-        self.metrics.sources.append(self.batcher.samples)
             self.loneliness.observe(rows, self.batcher.in_flight + 1 - self.batcher.policy.workers)
 
     def _why_alone(self) -> str:
@@ -304,7 +308,21 @@ class Engine:
     ) -> Tensors:
         if exchange.abandoned:
             raise asyncio.CancelledError  # while the caches were asked
-        job = self._submit(feeds, rows, outputs, exchange)
+        if self.guard is None:
+            return await self._run(feeds, rows, outputs, exchange, joins=True)
+        ticket = self.guard.admit(feeds)
+        answered = False
+        try:
+            answer = await self._run(feeds, rows, outputs, exchange, joins=not ticket.suspect)
+            answered = True
+        finally:
+            self.guard.release(ticket, answered=answered)
+        return answer
+
+    async def _run(
+        self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange, *, joins: bool
+    ) -> Tensors:
+        job = self._submit(feeds, rows, outputs, exchange, joins=joins)
         exchange.jobs.append(job)
         try:
             answer = await job.future
@@ -317,7 +335,9 @@ class Engine:
         exchange.batch_rows = answer.batch_rows
         return answer.outputs
 
-    def _submit(self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange) -> Job:
+    def _submit(
+        self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange, *, joins: bool
+    ) -> Job:
         if self.batcher is None:
             raise not_ready()
         if exchange.abandoned:

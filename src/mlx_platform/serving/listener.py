@@ -46,9 +46,9 @@ def bind(host: str, port: int, flag: str) -> socket.socket:
 
 
 class Listener:
-    """Serves an ASGI application on a bound socket."""
+    """Serves an ASGI application on a bound socket, or on connections that come otherwise."""
 
-    def __init__(self, application: Any, listening: socket.socket, limits: HttpLimits) -> None:
+    def __init__(self, application: Any, listening: socket.socket | None, limits: HttpLimits) -> None:
         self._config = Config(
             application,
             interface="asgi3",
@@ -69,12 +69,14 @@ class Listener:
 
     @property
     def address(self) -> tuple[str, int]:
+        assert self._socket is not None  # noqa: S101 - whoever has no socket is not asked
         name = self._socket.getsockname()
         return name[0], name[1]
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._tell_time(loop)
+        assert self._socket is not None  # noqa: S101 - see FedListener for those without
         self._server = await loop.create_server(self._new_protocol, sock=self._socket, backlog=_BACKLOG)
 
     def _new_protocol(self) -> LimitedProtocol:
@@ -85,7 +87,7 @@ class Listener:
 
     async def stop_accepting(self) -> None:
         """Close the socket; the connections stay, also those that the kernel made and nobody has taken."""
-        if self._server is None:
+        if self._server is None or self._socket is None:
             return
         loop = asyncio.get_running_loop()
         self._socket.listen(0)  # few can come while the last ones are taken

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import UsageError
@@ -25,6 +26,9 @@ from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.http_protocol import HttpLimits
 from mlx_platform.serving.listener import Listener, bind
 from mlx_platform.serving.metrics import Metrics
+from mlx_platform.serving.processes import channel
+from mlx_platform.serving.processes.feed import FedListener, Feed
+from mlx_platform.serving.processes.guard import Guard
 from mlx_platform.serving.pulse import Pulse
 from mlx_platform.serving.served import Served
 from mlx_platform.traffic.writer import TrafficWriter
@@ -60,6 +64,7 @@ def run(
     *,
     embedder: Model | None = None,
     light: Model | None = None,
+    feed: Feed | None = None,
     on_ready: OnReady,
 ) -> Metrics:
     """Serve until SIGTERM or SIGINT, then finish what was accepted; a second signal cuts that short.
@@ -70,6 +75,7 @@ def run(
         writer: the traffic log; everything accepted is in it when this returns, and it is closed.
         embedder: the model of the semantic cache, where this version has one.
         light: the model that answers when no device of the first one works.
+        feed: where connections come from, if not from a socket of this server's own.
         on_ready: called once, when the server takes requests.
 
     Returns:
@@ -81,13 +87,21 @@ def run(
     """
     access = Access.of(settings, os.environ)
     server = _Server(
-        model, settings, writer, access, on_ready, caches=Caches.of(model, settings, embedder), light=light
+        model,
+        settings,
+        writer,
+        access,
+        on_ready,
+        caches=Caches.of(model, settings, embedder),
+        light=light,
+        feed=feed,
     )
-    data = bind(settings.host, settings.port, "--port")
+    data = bind(settings.host, settings.port, "--port") if feed is None else None
     try:
         admin = bind(settings.admin_host, settings.admin_port, "--admin-port")
     except UsageError:
-        data.close()
+        if data is not None:
+            data.close()
         raise
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         try:
@@ -115,8 +129,10 @@ class _Server:
         *,
         caches: Caches,
         light: Model | None,
+        feed: Feed | None,
     ) -> None:
         self.metrics = Metrics()
+        self._feed = feed
         self._chain = device_chain(model, settings)
         self._light = light
         self._rule = parse_rule(settings.degrade.answer)
@@ -131,10 +147,16 @@ class _Server:
         self._hurry = asyncio.Event()
         self._grpc: GrpcListener | None = None
 
-    async def serve(self, data: socket.socket, admin: socket.socket) -> None:
+    async def serve(self, data: socket.socket | None, admin: socket.socket) -> None:
         settings = self._settings
         engine = Engine(
-            self._model, settings, self.metrics, self._writer, runner=self._chain, caches=self._caches
+            self._model,
+            settings,
+            self.metrics,
+            self._writer,
+            runner=self._chain,
+            caches=self._caches,
+            guard=self._guard(),
         )
         standby = self._stand_by(engine)
         self.metrics.sources += (self._chain.samples, standby.samples)
@@ -145,7 +167,9 @@ class _Server:
             receive_seconds=settings.receive_timeout_s,
         )
         served, ids = Served(engine, settings, standby), RequestIds()
-        front = Listener(App(served, settings, ids), data, limits)
+        app = App(served, settings, ids)
+        feed = self._feed
+        front = FedListener(app, feed, limits, self._stop.set) if feed else Listener(app, data, limits)
         back = BackThread(AdminApp(engine, settings, self._access, self._pulse), admin, _ADMIN_LIMITS)
         self._watch_signals()
         # Both answer from the start, so that whoever waits for readiness has somebody to ask.
@@ -160,6 +184,13 @@ class _Server:
             await standby.close()
             back.stop()
             self._pulse.stop()
+
+    def _guard(self) -> Guard | None:
+        if self._feed is None:
+            return None
+        tell = partial(self._feed.tell, channel.HARMLESS)
+        self._feed.guard = Guard(self._chain, self._feed.recorder, tell)
+        return self._feed.guard
 
     def _stand_by(self, engine: Engine) -> Standby:
         """Whoever answers in the place of the engine."""
@@ -191,7 +222,7 @@ class _Server:
         gc.freeze()
         self._on_ready(
             Addresses(
-                url=_url(*front.address),
+                url=_url(*front.address) if self._feed is None else "",
                 admin_url=_url(*back.address),
                 grpc_url=self._grpc.address if self._grpc is not None else "",
                 model=self._model.name,
@@ -236,7 +267,8 @@ class _Server:
         if threading.current_thread() is not threading.main_thread():
             return
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        # Ctrl-C reaches every process of a terminal, and it is the supervisor who tells its workers to stop.
+        for number in (signal.SIGTERM, signal.SIGINT) if self._feed is None else (signal.SIGTERM,):
             loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:

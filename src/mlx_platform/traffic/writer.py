@@ -48,6 +48,15 @@ class Counters:
     deleted_segments: int
     sync_errors: int
 
+    def summary(self) -> dict[str, int]:
+        """What became of them in the end; served = logged + lost + sampled out."""
+        return {
+            "served": self.served,
+            "logged": self.logged,
+            "sampled_out": self.sampled_out,
+            "lost": sum(self.dropped.values()) + self.pending,
+        }
+
 
 class TrafficWriter:
     """Writes records in the order they come.

@@ -1,8 +1,10 @@
 """`mlx serve`: one version over HTTP, until somebody stops it."""
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,6 @@ from mlx_platform.workflows.subject import Subject, open_model, open_subject
 
 if TYPE_CHECKING:
     from mlx_platform.inference.model import Model
-    from mlx_platform.serving.metrics import Metrics
     from mlx_platform.serving.server import OnReady
     from mlx_platform.traffic.writer import TrafficWriter
 
@@ -33,8 +34,11 @@ def serve(
     port: int | None = None,
     admin_port: int | None = None,
     grpc_port: int | None = None,
+    devices: str | None = None,
+    processes: int | None = None,
     traffic: Path | None = None,
     cache: str | None = None,
+    max_batch_size: str | None = None,
     on_ready: "OnReady",
 ) -> Result:
     """Serve exactly this version until SIGTERM or SIGINT, and drain.
@@ -47,8 +51,11 @@ def serve(
         port: 0 takes a free one.
         admin_port: of the second listener, for metrics and health; 0 takes a free one.
         grpc_port: of the listener for gRPC; 0 takes a free one, -1 leaves it out.
+        devices: for a process on each, separated by commas.
+        processes: how many processes to serve with on one device; 0 for none beside this one.
         traffic: folder of the traffic log, instead of the configured one.
         cache: "off", "memory" or "redis", instead of what is configured.
+        max_batch_size: rows of a run, or "auto", instead of what is configured.
         on_ready: called once with the addresses, when the server takes requests.
 
     Raises:
@@ -64,8 +71,11 @@ def serve(
         port=port,
         admin_port=admin_port,
         grpc_port=grpc_port,
+        devices=devices,
+        processes=processes,
         traffic=traffic,
         cache=cache,
+        max_batch_size=max_batch_size,
     )
     with (
         open_last_known(context, ref) as (subject, warnings),
@@ -74,10 +84,14 @@ def serve(
     ):
         for warning in warnings:
             _logger.warning(warning)  # now, not only in the result of a server that runs for weeks
+        if settings.processes or settings.devices:
+            requests, log = _serve_in_processes(settings, device, subject, embedder, light, on_ready)
+            return _result(subject, requests, log, warnings)
         model = _open(context, subject, device, settings)
         writer = _writer(context, settings, subject)
         metrics = run(model, settings, writer, embedder=embedder, light=light, on_ready=on_ready)
-        return _result(subject, metrics, writer, warnings)
+        log = writer.counters.summary() if writer else {}
+        return _result(subject, metrics.requests_by_status(), log, warnings)
 
 
 def _open(context: Context, subject: Subject, device: str, settings: ServingSettings) -> "Model":
@@ -92,6 +106,38 @@ def _open(context: Context, subject: Subject, device: str, settings: ServingSett
     return model
 
 
+def _serve_in_processes(
+    settings: ServingSettings,
+    device: str,
+    subject: Subject,
+    embedder: "Model | None",
+    light: "Model | None",
+    on_ready: "OnReady",
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Serve with one worker per device, or as many as were asked for on one; what they counted."""
+    from mlx_platform.inference.device import parse_device
+    from mlx_platform.serving.access import Access
+    from mlx_platform.serving.processes.supervisor import supervise
+    from mlx_platform.serving.processes.worker import Loaded, Plan
+    from mlx_platform.serving.server import Addresses
+
+    def loaded(model: "Model | None") -> Loaded | None:
+        return Loaded(str(model.package.root), model.name, model.version) if model else None
+
+    devices = tuple(str(parse_device(text)) for text in settings.devices) or (device,) * settings.processes
+    settings = replace(settings, processes=len(devices))
+    plan = Plan(
+        package=Loaded(str(subject.package.root), subject.name, subject.number),
+        device=device,
+        settings=settings,
+        light=loaded(light),
+        embedder=loaded(embedder),
+    )
+    access = Access.of(settings, os.environ)
+    totals = supervise(plan, devices, access, on_ready=lambda addresses: on_ready(Addresses(**addresses)))
+    return totals.requests, totals.traffic
+
+
 @contextmanager
 def _open_light(context: Context, settings: ServingSettings) -> "Iterator[Model | None]":
     """The version that answers when no device works, on the device that is always there."""
@@ -103,11 +149,13 @@ def _open_light(context: Context, settings: ServingSettings) -> "Iterator[Model 
 
 
 def _settings(context: Context, **overrides: Any) -> ServingSettings:
-    traffic, cache = overrides.pop("traffic"), overrides.pop("cache")
+    traffic, cache, devices = (overrides.pop(key) for key in ("traffic", "cache", "devices"))
     changes = {key: value for key, value in overrides.items() if value is not None}
     configured = context.settings.serving
     if cache is not None:
         changes["cache"] = changed(configured.cache, {"backend": cache}, source="--cache")
+    if devices is not None:
+        changes["devices"] = [device.strip() for device in devices.split(",") if device.strip()]
     if traffic is not None:
         changes["traffic"] = str(traffic.absolute())
     elif configured.traffic:
@@ -132,10 +180,8 @@ def _writer(context: Context, settings: ServingSettings, subject: Subject) -> "T
 
 
 def _result(
-    subject: Subject, metrics: "Metrics", writer: "TrafficWriter | None", warnings: tuple[str, ...]
+    subject: Subject, requests: Mapping[str, int], log: Mapping[str, int], warnings: tuple[str, ...]
 ) -> Result:
-    requests = metrics.requests_by_status()
-    log = _log_counts(writer)
     total = sum(requests.values())
     tables: list[Table] = []
     if requests:
@@ -150,8 +196,8 @@ def _result(
             "name": subject.name,
             "version": subject.number,
             "digest": subject.package.digest,
-            "requests": requests,
-            "traffic": log,
+            "requests": dict(requests),
+            "traffic": dict(log),
         },
         report=Report(
             title=f"Served {subject.ref}",
@@ -161,19 +207,6 @@ def _result(
         ),
         warnings=warnings,
     )
-
-
-def _log_counts(writer: "TrafficWriter | None") -> dict[str, int]:
-    """What became of the records; served = logged + lost + sampled out."""
-    if writer is None:
-        return {}
-    counters = writer.counters
-    return {
-        "served": counters.served,
-        "logged": counters.logged,
-        "sampled_out": counters.sampled_out,
-        "lost": sum(counters.dropped.values()) + counters.pending,
-    }
 
 
 def _rows(counts: Mapping[str, int]) -> tuple[tuple[str, str], ...]:

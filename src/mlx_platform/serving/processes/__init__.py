@@ -1,0 +1,1 @@
+"""Several processes that serve side by side, and the one that looks after them."""

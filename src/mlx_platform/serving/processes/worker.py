@@ -1,0 +1,119 @@
+"""A worker: `python -m mlx_platform.serving.processes.worker CHANNEL RECORDER`, a plan on standard input."""
+
+import json
+import logging
+import signal
+import socket
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mlx_platform.core.errors import MlxError
+from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.tables import read_table
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A package folder, and the name and version that it goes by."""
+
+    root: str
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a worker does: everything is resolved already, so that all workers serve the same bytes."""
+
+    package: Loaded
+    device: str
+    settings: ServingSettings
+    light: Loaded | None = None
+    embedder: Loaded | None = None
+
+    def written(self, device: str, settings: ServingSettings) -> bytes:
+        """The plan for the worker on one device, as its standard input holds it."""
+        return json.dumps(asdict(replace(self, device=device, settings=settings))).encode()
+
+    @classmethod
+    def read(cls, text: bytes) -> "Plan":
+        document = json.loads(text)
+        loaded = {key: document[key] and Loaded(**document[key]) for key in ("package", "light", "embedder")}
+        settings = read_table(ServingSettings, document["settings"], source="the supervisor")
+        return cls(device=document["device"], settings=settings, **loaded)
+
+
+def main(channel_descriptor: str, recorder_descriptor: str) -> int:
+    """Serve what the supervisor sends, and tell it how that went; the exit code of the command line."""
+    from mlx_platform.serving.processes import channel
+    from mlx_platform.serving.processes.feed import Feed
+    from mlx_platform.serving.processes.flight_recorder import FlightRecorder
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    end = socket.socket(fileno=int(channel_descriptor))
+    plan = Plan.read(sys.stdin.buffer.read())
+    feed = Feed(end, FlightRecorder(int(recorder_descriptor), plan.settings.max_connections))
+    try:
+        counts = _serve(plan, feed)
+    except MlxError as error:
+        document = {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
+        channel.send_document(end, channel.ERROR, document)
+        return error.exit_code
+    channel.send_document(end, channel.FINISHED, counts)
+    return 0
+
+
+def _serve(plan: Plan, feed: Any) -> dict[str, Any]:
+    from mlx_platform.serving.processes import channel
+    from mlx_platform.serving.server import Addresses, run
+    from mlx_platform.traffic.writer import TrafficWriter
+
+    def announce(addresses: Addresses) -> None:
+        feed.tell_document(channel.READY, asdict(addresses))
+
+    settings = plan.settings
+    model = _load(plan.package, plan.device, settings, bounded=True)
+    writer = None
+    if settings.traffic:
+        writer = TrafficWriter(
+            Path(settings.traffic),
+            model=plan.package.name,
+            version=plan.package.version,
+            queue_bytes=settings.traffic_queue_bytes,
+            disk_bytes=settings.traffic_disk_bytes,
+            sample=settings.traffic_sample,
+        )
+    metrics = run(
+        model,
+        settings,
+        writer,
+        embedder=_load(plan.embedder, plan.device, settings) if plan.embedder else None,
+        light=_load(plan.light, "cpu", settings) if plan.light else None,
+        feed=feed,
+        on_ready=announce,
+    )
+    return {"requests": metrics.requests_by_status(), "traffic": writer.counters.summary() if writer else {}}
+
+
+def _load(loaded: Loaded, device: str, settings: ServingSettings, *, bounded: bool = False) -> Any:
+    from mlx_platform.inference.model import Model
+    from mlx_platform.inference.package import open_package
+    from mlx_platform.serving.devices.plan import session_memory
+
+    package = open_package(Path(loaded.root))
+    memory = session_memory(package, device, settings) if bounded else 0
+    return Model.load(
+        package,
+        name=loaded.name,
+        version=loaded.version,
+        device=device,
+        threads=settings.intra_op_threads,
+        memory=memory,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
