@@ -123,9 +123,15 @@ class AnswerCacheSettings:
     secret_env: str = ""
 
 
+_NEGATIONS = ("not", "no", "never", "none", "neither", "nor", "without", "cannot", "n't")
+
+
 @frozen
 class SemanticCacheSettings:
-    """Answers for texts that mean the same; `models` are patterns of the models that this is done for."""
+    """Answers for texts that mean the same; `models` are patterns of the models that this is done for.
+
+    Texts that differ in one of the `telling` words, or in a number, never mean the same.
+    """
 
     models: tuple[str, ...] = ()
     model: str = ""
@@ -134,6 +140,8 @@ class SemanticCacheSettings:
     max_entries: int = setting(10_000, ge=1, le=1_000_000)
     timeout_ms: float = setting(100.0, gt=0, le=10_000, description="the longest wait for a lookup")
     check: float = setting(0.01, ge=0, le=1, description="share of hits that the model answers as well")
+    min_agreement: float = setting(0.95, ge=0, le=1, description="of those, or there are no hits any more")
+    telling: tuple[str, ...] = _NEGATIONS
 
 
 @frozen

@@ -14,6 +14,7 @@ from mlx_platform.core.settings import AnswerCacheSettings, SemanticCacheSetting
 from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.cache.embedder import UNRELATED, Embedder
 from mlx_platform.serving.cache.meanings import Meanings
+from mlx_platform.serving.cache.telling import Telling
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.protocol_v2 import InferRequest
@@ -145,6 +146,66 @@ def test_every_so_many_hits_the_model_answers_as_well_and_agreement_is_counted(m
         assert (semantic.checked, semantic.agreed) == (2, 2)
 
     with_engine(models, scenario, check=0.5)
+
+
+def test_a_cache_whose_answers_are_not_the_models_ends(models, monkeypatch, caplog):
+    async def scenario(engine):
+        semantic = engine.caches.answers.semantic
+        await ask(engine, "great film")
+        await settled(engine)
+        monkeypatch.setattr(semantic, "_same", lambda *_: semantic.checked % 4 != 0)
+        for _ in range(20):
+            assert (await ask(engine, "wonderful movie"))[0] == "miss"
+            await settled(engine)
+        assert (semantic.checked, semantic.agreed) == (20, 15)
+        assert (await ask(engine, "wonderful movie"))[0] == "bypass"
+        assert semantic.skipped["off"] == 1
+
+    with_engine(models, scenario, check=1.0)
+    assert "5 of 20 answers" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Is this covered?", "Is this not covered?"),
+        ("It isn't covered", "It is covered"),
+        ("It isn\u2019t covered", "It is covered"),
+        ("Order 1234", "Order 1235"),
+        ("from 1 to 2", "from 2 to 1"),
+        ("3.5 litres", "3,5 litres"),
+        ("on 2026-11-30", "on 2026-11-29"),
+        ("NOT covered", "covered"),
+    ],
+)
+def test_numbers_and_negations_tell_texts_apart(first, second):
+    telling = Telling(SemanticCacheSettings().telling)
+    assert telling.marks(first) != telling.marks(second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("It is not covered", "it isn't covered"),
+        ("Order 1234, please", "please: order 1234"),
+        ("a knot", "a note"),
+        ("Notes of 2026", "Nothing from 2026"),
+    ],
+)
+def test_other_words_do_not(first, second):
+    telling = Telling(SemanticCacheSettings().telling)
+    assert telling.marks(first) == telling.marks(second)
+
+
+def test_a_telling_word_is_asked_of_the_model(models):
+    async def scenario(engine):
+        outcomes = []
+        for text in ("great film", "not wonderful movie", "never wonderful movie", "not wonderful film"):
+            outcomes.append((await ask(engine, text))[0])
+            await settled(engine)
+        assert outcomes == ["miss", "miss", "miss", "semantic"]
+
+    with_engine(models, scenario, similarity=0.5)
 
 
 def test_a_lookup_that_takes_too_long_is_not_waited_for(models):

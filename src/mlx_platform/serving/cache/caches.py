@@ -23,6 +23,7 @@ from mlx_platform.serving.cache.prepared import Prepared
 from mlx_platform.serving.cache.redis_store import RedisAddress, RedisStore
 from mlx_platform.serving.cache.semantic import Semantic
 from mlx_platform.serving.cache.shared import Shared
+from mlx_platform.serving.cache.telling import Telling
 from mlx_platform.serving.exchange import Exchange
 from mlx_platform.serving.metrics import Sample
 
@@ -220,6 +221,8 @@ def _semantic(model: Model, wanted: SemanticCacheSettings, embedder: Embedder, k
         column=text_column_of(model, wanted.column),
         timeout=wanted.timeout_ms / 1000,
         check_every=round(1 / wanted.check) if wanted.check else 0,
+        min_agreement=wanted.min_agreement,
+        telling=Telling(wanted.telling),
         same=partial(says_the_same, model),
     )
 

@@ -5,6 +5,7 @@ outputs, parameters, tenant) has to be equal: it names the partition, and partit
 """
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +15,13 @@ from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.serving.cache.embedder import Embedder
 from mlx_platform.serving.cache.key import KeyMaker
 from mlx_platform.serving.cache.meanings import Meanings, Vector
+from mlx_platform.serving.cache.telling import Telling
 from mlx_platform.serving.exchange import Exchange
 
 _TOGETHER = 32  # texts of one run of the embedding model
 _WAITING = 128  # more than that are not looked up
+_JUDGED = 20  # compared answers from which a share of them means something
+_logger = logging.getLogger(__name__)
 
 Same = Callable[[Tensors, Tensors], bool]
 """Whether two answers say the same to a user."""
@@ -50,7 +54,12 @@ class Semantic:
         column: the text column.
         timeout: seconds that a prediction waits for a lookup.
         check_every: of so many hits, one is answered by the model all the same, and compared; 0 for none.
+        min_agreement: with less than this share of the compared answers equal, there are no more hits.
+        telling: what has to be equal in two texts, whatever their vectors.
         same: compares.
+
+    Attributes:
+        skipped: texts that were not looked up: `timeout`, `busy`, or `off` since answers did not agree.
     """
 
     def __init__(
@@ -62,17 +71,22 @@ class Semantic:
         column: str,
         timeout: float,
         check_every: int,
+        min_agreement: float,
+        telling: Telling,
         same: Same,
     ) -> None:
         self._embedder = embedder
         self.meanings = meanings
-        self.skipped: Counter[str] = Counter(timeout=0, busy=0)
+        self.skipped: Counter[str] = Counter(timeout=0, busy=0, off=0)
+        self.off = False
         self.checked = 0
         self.agreed = 0
         self._keys = keys
         self._column = column
         self._timeout = timeout
         self._check_every = check_every
+        self._min_agreement = min_agreement
+        self._telling = telling
         self._same = same
         self._hits = 0
         self._pending: deque[_Lookup] = deque()
@@ -95,10 +109,10 @@ class Semantic:
         text = self._text(exchange)
         if text is None:
             return None
-        if len(self._pending) >= _WAITING:
-            self.skipped["busy"] += 1
+        if self.off or len(self._pending) >= _WAITING:
+            self.skipped["off" if self.off else "busy"] += 1
             return None
-        partition = self._partition(outputs, exchange)
+        partition = self._partition(text, outputs, exchange)
         loop = asyncio.get_running_loop()
         lookup = _Lookup(partition, text, loop.create_future())
         self._pending.append(lookup)
@@ -130,11 +144,12 @@ class Semantic:
             self._task.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _partition(self, outputs: tuple[str, ...], exchange: Exchange) -> bytes:
+    def _partition(self, text: str, outputs: tuple[str, ...], exchange: Exchange) -> bytes:
         others = {name: column for name, column in exchange.inputs.items() if name != self._column}
         # A long text may be several rows of tensors, and its outputs then as many.
         rows = b"%d" % max((len(array) for array in exchange.feeds.values() if array.ndim), default=1)
-        return self._keys.make(others, outputs, (exchange.tenant, exchange.parameters, rows))
+        parts = (exchange.tenant, exchange.parameters, rows, self._telling.marks(text))
+        return self._keys.make(others, outputs, parts)
 
     def _text(self, exchange: Exchange) -> str | None:
         if exchange.endpoint != "predict" or exchange.rows != 1:
@@ -174,3 +189,10 @@ class Semantic:
     def _compare(self, kept: Tensors, answer: Tensors) -> None:
         self.checked += 1
         self.agreed += self._same(kept, answer)
+        if not self.off and self.checked >= _JUDGED and self.agreed < self._min_agreement * self.checked:
+            self.off = True
+            _logger.warning(
+                "The semantic cache is off: %d of %d answers that it would have given were not the model's.",
+                self.checked - self.agreed,
+                self.checked,
+            )
