@@ -7,6 +7,7 @@ from typing import Any
 
 from mlx_platform.core.errors import UnavailableError
 from mlx_platform.quantize.runtime import refused
+from mlx_platform.quantize.tidy import all_graphs
 
 SIZE_CAP = (1 << 31) - (1 << 20)
 """Bytes up to which a model is one file; a protobuf message holds no more than 2 GiB."""
@@ -38,7 +39,9 @@ def save(model: Any, path: Path, *, cap: int = SIZE_CAP) -> None:
     """
     import onnx
 
-    if model.ByteSize() <= cap:
+    # A model beyond the limit cannot even be asked for its size.
+    weights = sum(len(tensor.raw_data) for graph in all_graphs(model.graph) for tensor in graph.initializer)
+    if weights <= cap and model.ByteSize() <= cap:
         onnx.save(model, path)
         return
     onnx.save_model(
