@@ -141,7 +141,10 @@ class AdminApp:
             "threads": session.threads,
             "inline": engine.batcher.inline if engine.batcher else None,
             "batching_fault": engine.loneliness.fault,
+            "workers": engine.batcher.policy.workers if engine.batcher else None,
             "joins_requests": engine.signature.batched and engine.warm.rowwise,
+            "fills_up": sorted(engine.warm.padding.fill) if engine.warm.padding else [],
+            "batch_size": asdict(engine.warm.size),
             "milliseconds_by_rows": {
                 str(rows): seconds * 1000 for rows, seconds in engine.warm.seconds.items()
             },

@@ -13,12 +13,13 @@ LATENCY_SHARE = 0.1  # of the time that a request has, for one run
 
 
 def most_workers(settings: ServingSettings, session: Session) -> int:
-    """How many runs may go on at a time: as many as there are cores for, and one on a GPU."""
+    """How many runs may go on at a time: as many as this process has cores for, and one on a GPU."""
     if settings.workers:
         return settings.workers
     if session.device != "cpu":
         return 1
-    return max(1, len(os.sched_getaffinity(0)) // session.threads)
+    cores = len(os.sched_getaffinity(0)) // max(1, settings.processes)
+    return max(1, cores // session.threads)
 
 
 def policy(settings: ServingSettings, session: Session, warm: WarmUp) -> BatchPolicy:
