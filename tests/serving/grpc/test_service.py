@@ -235,6 +235,34 @@ def test_calls_are_in_the_traffic_log_as_requests_are(tmp_path, serve, connect):
     assert record.inputs["x"]["data"] == [1, 2, 3, 4]
 
 
+def test_a_stream_answers_in_order_and_goes_on_after_a_refusal(affine):
+    stream = affine.channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+    good = ("x", "FP32", [1, 4], X.tobytes())
+    sent = [request("affine", good, id="a"), request("affine"), b"\xff", request("affine", good, id="b")]
+    bodies = [body if isinstance(body, bytes) else body.SerializeToString() for body in sent]
+    answer = CLASSES["inference.ModelStreamInferResponse"]
+    replies = [answer.FromString(body) for body in stream(iter(bodies), timeout=20)]
+    assert [reply.infer_response.id for reply in replies] == ["a", "", "", "b"]
+    assert [bool(reply.error_message) for reply in replies] == [False, True, True, False]
+
+
+def test_an_open_stream_does_not_keep_a_server_from_ending(serve, connect):
+    server = serve("affine")
+    open_end = threading.Event()
+
+    def messages():
+        yield request("affine", ("x", "FP32", [1, 4], X.tobytes())).SerializeToString()
+        open_end.wait(20)
+
+    stream = connect(server).channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+    replies = stream(messages(), timeout=30)
+    assert CLASSES["inference.ModelStreamInferResponse"].FromString(next(replies)).infer_response.outputs
+    began = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - began < 10
+    open_end.set()
+
+
 def test_health_is_told_now_and_when_it_changes(serve, connect):
     server = serve("countdown", drain_delay_s=0.5)
     client = connect(server)
@@ -284,7 +312,7 @@ def test_a_second_signal_tells_those_who_wait_that_it_is_over(serve, connect):
 
 def test_a_port_that_is_taken_is_told_by_its_option(serve, packages, tmp_path):
     taken = serve("affine").addresses["grpc_url"].rpartition(":")[2]
-    with pytest.raises(AssertionError, match="Cannot listen on port .* for gRPC"):
+    with pytest.raises(AssertionError, match=r"Cannot listen on port \d+ of .* for gRPC"):
         serve("affine", grpc_port=int(taken))
 
 

@@ -77,6 +77,7 @@ class Service:
             )
             for name, answer in answers.items()
         }
+        methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream_infer)
         check = self._unary(HEALTH_SERVICE, "Check", f"{HEALTH}.HealthCheck", self._check_health)
         health = {
             "Check": grpc.unary_unary_rpc_method_handler(check),
@@ -177,6 +178,34 @@ class Service:
         exchange.seconds["egress"] = time.monotonic() - began
         return response
 
+    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        """Answers to the messages of a stream, in their order; a refusal does not end the stream."""
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            while True:
+                reading = asyncio.ensure_future(_next(messages))
+                await asyncio.wait((reading, closing), return_when=asyncio.FIRST_COMPLETED)
+                body = reading.result() if reading.done() else None
+                if body is None:
+                    reading.cancel()
+                    return
+                yield await self._answer_in_stream(body, context)
+        finally:
+            closing.cancel()
+
+    async def _answer_in_stream(self, body: bytes, context: Any) -> bytes:
+        started = time.monotonic()
+        response, status = self._new("ModelStreamInferResponse"), 200
+        try:
+            message = _parsed(self._classes[f"{INFERENCE}.ModelInferRequest"], body)
+            response.infer_response.CopyFrom(await self._infer(message, Call(context, self._ids)))
+        except Refusal as refusal:
+            response.error_message, status = refusal.message, refusal.status
+        route = f"/{SERVICE}/ModelStreamInfer"
+        self._served.engine.metrics.observe_request(route, status, time.monotonic() - started)
+        reply: bytes = response.SerializeToString()
+        return reply
+
     async def _live(self, _message: Any, _call: Call) -> Any:
         return self._new("ServerLiveResponse", live=True)
 
@@ -251,6 +280,11 @@ class Service:
         if service not in {"", SERVICE, HEALTH_SERVICE, self._served.name}:
             return None
         return _SERVING if self._served.engine.ready else _NOT_SERVING
+
+
+async def _next(messages: AsyncIterator[bytes]) -> bytes | None:
+    """The next message of a stream, None at its end."""
+    return await anext(messages, None)
 
 
 def _parsed(takes: Any, body: bytes) -> Any:
