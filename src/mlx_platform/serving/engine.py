@@ -26,12 +26,12 @@ from mlx_platform.serving.batcher import Batcher
 from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.costs import Costs
 from mlx_platform.serving.exchange import Exchange, write_record
+from mlx_platform.serving.feeding.guard import Guard
 from mlx_platform.serving.job import Job, QueueFullError
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.observation import Observation
 from mlx_platform.serving.predict_body import complaint
 from mlx_platform.serving.preparation import Preparation
-from mlx_platform.serving.processes.guard import Guard
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import (
     Refusal,

@@ -4,25 +4,29 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from mlx_platform.core.tensors import Array, Columns, Tensors, datatype_of, encode_array
 from mlx_platform.inference.hashes import stage_hash
 from mlx_platform.inference.model import Model
+from mlx_platform.serving.identity import Identity
 from mlx_platform.serving.job import NORMAL, Job
 from mlx_platform.serving.json_tensors import all_finite
 from mlx_platform.serving.trace import Trace
 from mlx_platform.traffic.record import Record, is_sampled
 from mlx_platform.traffic.writer import RECORD_BYTES, TrafficWriter
 
-if TYPE_CHECKING:
-    from mlx_platform.serving.engine import Engine
-    from mlx_platform.serving.identity import Identity
-
 ARM = "production"
 _CELL_BYTES = 32  # what a logged number weighs in the writer's queue
+
+
+class Taker(Protocol):
+    """Whoever works on a request."""
+
+    def abandon(self, exchange: "Exchange") -> None:
+        """Drop what was not started of it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,8 +69,8 @@ class Exchange:
     skip_cache: bool = False
     cache: str = "off"
     waiting: asyncio.Future[Any] | None = None
-    identity: "Identity | None" = None
-    taken_by: "Engine | None" = None
+    identity: Identity | None = None
+    taken_by: "Taker | None" = None
 
 
 def write_record(

@@ -22,13 +22,13 @@ from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.devices.plan import device_chain
 from mlx_platform.serving.devices.standby import Standby, parse_rule
 from mlx_platform.serving.engine import Engine
+from mlx_platform.serving.feeding import channel
+from mlx_platform.serving.feeding.feed import FedListener, Feed
+from mlx_platform.serving.feeding.guard import Guard
 from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.http_protocol import HttpLimits
 from mlx_platform.serving.listener import Listener, bind
 from mlx_platform.serving.metrics import Metrics
-from mlx_platform.serving.processes import channel
-from mlx_platform.serving.processes.feed import FedListener, Feed
-from mlx_platform.serving.processes.guard import Guard
 from mlx_platform.serving.pulse import Pulse
 from mlx_platform.serving.served import Served
 from mlx_platform.traffic.writer import TrafficWriter

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from mlx_platform.serving.processes import channel
-from mlx_platform.serving.processes.flight_recorder import FlightRecorder
+from mlx_platform.serving.feeding import channel
+from mlx_platform.serving.feeding.flight_recorder import FlightRecorder
 
 _HEAD = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"

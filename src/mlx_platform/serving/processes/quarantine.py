@@ -1,6 +1,6 @@
 """Which inputs end workers: suspects after one death, refused after two."""
 
-from mlx_platform.serving.processes.flight_recorder import FlightRecorder
+from mlx_platform.serving.feeding.flight_recorder import FlightRecorder
 
 _MOST = 10_000  # of each kind; the oldest make room
 

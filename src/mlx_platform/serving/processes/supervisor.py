@@ -19,9 +19,9 @@ from typing import Any
 from mlx_platform.core.errors import GateFailedError, MlxError, UnavailableError, UsageError
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.serving.access import Access
+from mlx_platform.serving.feeding import channel
 from mlx_platform.serving.http_protocol import HttpLimits
 from mlx_platform.serving.listener import Listener, bind
-from mlx_platform.serving.processes import channel
 from mlx_platform.serving.processes.child import Child, unavailable
 from mlx_platform.serving.processes.overview import OverviewApp, ask
 from mlx_platform.serving.processes.quarantine import Quarantine

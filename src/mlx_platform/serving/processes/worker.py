@@ -47,9 +47,9 @@ class Plan:
 
 def main(channel_descriptor: str, recorder_descriptor: str) -> int:
     """Serve what the supervisor sends, and tell it how that went; the exit code of the command line."""
-    from mlx_platform.serving.processes import channel
-    from mlx_platform.serving.processes.feed import Feed
-    from mlx_platform.serving.processes.flight_recorder import FlightRecorder
+    from mlx_platform.serving.feeding import channel
+    from mlx_platform.serving.feeding.feed import Feed
+    from mlx_platform.serving.feeding.flight_recorder import FlightRecorder
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
@@ -67,7 +67,7 @@ def main(channel_descriptor: str, recorder_descriptor: str) -> int:
 
 
 def _serve(plan: Plan, feed: Any) -> dict[str, Any]:
-    from mlx_platform.serving.processes import channel
+    from mlx_platform.serving.feeding import channel
     from mlx_platform.serving.server import Addresses, run
     from mlx_platform.traffic.writer import TrafficWriter
 

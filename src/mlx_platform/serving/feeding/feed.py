@@ -7,11 +7,11 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from mlx_platform.serving.feeding import channel
+from mlx_platform.serving.feeding.flight_recorder import FlightRecorder
+from mlx_platform.serving.feeding.guard import Guard
 from mlx_platform.serving.http_protocol import HttpLimits, LimitedProtocol
 from mlx_platform.serving.listener import Listener
-from mlx_platform.serving.processes import channel
-from mlx_platform.serving.processes.flight_recorder import FlightRecorder
-from mlx_platform.serving.processes.guard import Guard
 
 
 class Feed:

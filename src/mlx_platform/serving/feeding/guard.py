@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mlx_platform.core.tensors import Array, Tensors
-from mlx_platform.serving.processes.flight_recorder import DIGEST_BYTES, FlightRecorder
+from mlx_platform.serving.feeding.flight_recorder import DIGEST_BYTES, FlightRecorder
 from mlx_platform.serving.refusal import Refusal
 from mlx_platform.serving.runner import Runner
 
