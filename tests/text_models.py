@@ -53,7 +53,7 @@ def embedder_package(folder: Path, *, per_token: bool = False, broken: bool = Fa
     return _package(folder, nodes, inputs, {"vectors": (F32, shape)}, constants, task="tensors")
 
 
-def judge_package(folder: Path) -> Path:
+def judge_package(folder: Path, golden: bytes = b"") -> Path:
     """Probabilities of bad and good by the words of a text and a number, `strictness`."""
     scores = np.zeros((len(_VOCABULARY), 2), np.float32)
     for word, score in (("great", 2), ("wonderful", 2.1), ("awful", -2), ("terrible", -2.1)):
@@ -71,6 +71,7 @@ def judge_package(folder: Path) -> Path:
         inputs,
         {"probabilities": (F32, ["n", 2])},
         {"table": scores, "middle": np.array([1])},
+        golden,
         task="classification",
         labels=("bad", "good"),
         post=(StepSpec("labels", {"output": "probabilities"}),),
@@ -87,6 +88,7 @@ def _package(
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
     constants: Mapping[str, Any],
+    golden: bytes = b"",
     **members: Any,
 ) -> Path:
     value = helper.make_tensor_value_info
@@ -108,5 +110,7 @@ def _package(
         spec_from_network(read_network(folder / MODEL)), **({"post": ()} | members | {"pre": (step,)})
     )
     (folder / SPEC).write_text(write_spec(spec))
+    if golden:
+        (folder / "golden.jsonl").write_bytes(golden)
     seal(folder)
     return folder

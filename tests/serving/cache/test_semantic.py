@@ -3,11 +3,13 @@
 import asyncio
 
 import numpy as np
+import orjson
 import pytest
 from caching import exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_models import embedder_package, judge_package, load
+from text_models import embedder_package, judge_package
+from text_models import load as load_texts
 
 from mlx_platform.core.errors import GateFailedError, UsageError
 from mlx_platform.core.settings import AnswerCacheSettings, SemanticCacheSettings, ServingSettings
@@ -29,7 +31,7 @@ def models(tmp_path_factory):
         "tokens": embedder_package(folder / "tokens", per_token=True),
         "broken": embedder_package(folder / "broken", broken=True),
     }
-    return {name: load(package, name) for name, package in packages.items()}
+    return {name: load_texts(package, name) for name, package in packages.items()}
 
 
 def with_engine(models, scenario, *, embedder="embedder", backend="off", **semantic):
@@ -227,6 +229,25 @@ def test_a_model_that_finds_everything_alike_is_not_served_with(models):
         with_engine(models, scenario, embedder="broken")
 
 
+@pytest.mark.parametrize(
+    ("labels", "alike"), [(("good", "bad"), True), (("good", "good"), False)], ids=["different", "the same"]
+)
+def test_golden_texts_of_different_labels_have_to_be_told_apart(models, tmp_path, labels, alike):
+    texts = ("great film", "wonderful movie")
+    rows = [
+        {"inputs": {"text": [text], "strictness": [[1.0]]}, "outputs": {"label": [label]}}
+        for text, label in zip(texts, labels, strict=True)
+    ]
+    golden = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+    model = load_texts(judge_package(tmp_path / "judge", golden), "judge")
+    caches = Caches.of(model, ServingSettings(), models["embedder"])
+    if alike:
+        with pytest.raises(GateFailedError, match="'great film' and 'wonderful movie'"):
+            caches.check()
+    else:
+        caches.check()
+
+
 @pytest.mark.parametrize("name", ["embedder", "tokens"])
 def test_padding_does_not_change_a_vector(models, name):
     embedder = Embedder(models[name])
@@ -235,7 +256,7 @@ def test_padding_does_not_change_a_vector(models, name):
     alone = [embedder.embed([text])[0] for text in texts]
     for left, right in zip(together, alone, strict=True):
         assert float(left @ right) == pytest.approx(1, abs=1e-5)
-    embedder.check(0.95, UNRELATED)
+    embedder.check(0.95, {text: text for text in UNRELATED})
 
 
 def test_what_gives_no_vectors_or_takes_no_text_makes_none(models, load):

@@ -27,6 +27,8 @@ from mlx_platform.serving.cache.telling import Telling
 from mlx_platform.serving.exchange import Exchange
 from mlx_platform.serving.metrics import Sample
 
+_MOST_GOLDEN = 64  # texts; each is compared with each
+
 
 @dataclass(frozen=True, slots=True)
 class Caches:
@@ -214,17 +216,31 @@ def _semantic(model: Model, wanted: SemanticCacheSettings, embedder: Embedder, k
             f"{printable(model.name, 128)} may depend on the length of the text.",
             hint="Take the model out of serving.semantic_cache.models.",
         )
+    column = text_column_of(model, wanted.column)
     return Semantic(
         embedder,
         keys,
         Meanings(wanted.max_entries, wanted.similarity),
-        column=text_column_of(model, wanted.column),
+        column=column,
         timeout=wanted.timeout_ms / 1000,
         check_every=round(1 / wanted.check) if wanted.check else 0,
         min_agreement=wanted.min_agreement,
         telling=Telling(wanted.telling),
+        golden=_golden_texts(model, column),
         same=partial(says_the_same, model),
     )
+
+
+def _golden_texts(model: Model, column: str) -> dict[str, str]:
+    """The texts of the golden cases that somebody wrote, with their labels."""
+    found: dict[str, str] = {}
+    for case in model.package.golden():
+        if not case.generated and column in case.inputs and "label" in case.outputs:
+            texts, labels = case.rows()[column].tolist(), case.expected()["label"].tolist()
+            found |= dict(zip(map(str, texts), map(str, labels), strict=False))
+        if len(found) >= _MOST_GOLDEN:
+            break
+    return found
 
 
 def text_column_of(model: Model, wanted: str = "") -> str:

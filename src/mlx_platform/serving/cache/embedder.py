@@ -1,6 +1,6 @@
 """Texts as vectors, by a model of the registry, and the proof that it tells texts apart."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -9,6 +9,9 @@ from mlx_platform.core.tensors import TensorSpec, text_column
 from mlx_platform.core.text import listed, printable
 from mlx_platform.inference.model import Model
 from mlx_platform.serving.cache.meanings import Vector
+
+TOGETHER = 32
+"""Texts of one run."""
 
 UNRELATED = (
     "The invoice of last month was paid twice.",
@@ -42,6 +45,9 @@ class Embedder:
 
     def embed(self, texts: Sequence[str]) -> list[Vector | None]:
         """A vector for each text; None for one that the model does not take, such as one that is too long."""
+        if len(texts) > TOGETHER:
+            starts = range(0, len(texts), TOGETHER)
+            return [vector for start in starts for vector in self.embed(texts[start : start + TOGETHER])]
         try:
             return list(self._vectors(texts))
         except MlxError:
@@ -49,28 +55,33 @@ class Embedder:
                 return [None]
         return [vector for text in texts for vector in self.embed([text])]
 
-    def check(self, similarity: float, unrelated: Sequence[str] = UNRELATED) -> None:
-        """Make sure that texts which have nothing in common are further apart than what counts as alike.
+    def check(self, similarity: float, texts: Mapping[str, Hashable]) -> None:
+        """Make sure that texts which do not mean the same are further apart than what counts as alike.
+
+        Args:
+            similarity: the cosine from which two texts count as alike.
+            texts: each with what it means; those of different meaning are compared.
 
         Raises:
-            GateFailedError: they are not, so that every question would get somebody else's answer.
+            GateFailedError: they are not, so that questions would get the answers to others.
         """
-        found = self.embed(unrelated)
-        vectors = np.array([vector for vector in found if vector is not None])
-        closeness = vectors @ vectors.T if len(vectors) else np.zeros((0, 0))
-        np.fill_diagonal(closeness, -1.0)
-        if len(vectors) < 2:
+        names, meanings = tuple(texts), tuple(texts.values())
+        vectors = self.embed(names)
+        known = [index for index, vector in enumerate(vectors) if vector is not None]
+        if not known and names:
             raise GateFailedError(
                 f"The embedding model {printable(self.name)} gives no vectors for plain texts."
             )
-        if not closeness.max() < similarity:
-            first, second = divmod(int(np.argmax(closeness)), len(closeness))
-            raise GateFailedError(
-                f"The embedding model {printable(self.name)} finds texts alike that are not "
-                f"({closeness.max():.3f}, where {similarity:g} counts as the same): "
-                f"{unrelated[first]!r} and {unrelated[second]!r}.",
-                hint="Choose another model or a higher serving.semantic_cache.similarity.",
-            )
+        for place, first in enumerate(known):
+            for second in known[:place]:
+                closeness = float(np.dot(vectors[first], vectors[second]))  # type: ignore[arg-type]  # known
+                if meanings[first] != meanings[second] and not closeness < similarity:
+                    raise GateFailedError(
+                        f"The embedding model {printable(self.name)} finds texts alike that are not "
+                        f"({closeness:.3f}, where {similarity:g} counts as the same): "
+                        f"{printable(names[second], 80)!r} and {printable(names[first], 80)!r}.",
+                        hint="Choose another model or a higher serving.semantic_cache.similarity.",
+                    )
 
     def _vectors(self, texts: Sequence[str]) -> "Vector":
         feeds = self._model.encode({self._column: text_column(list(texts))})

@@ -7,18 +7,17 @@ outputs, parameters, tenant) has to be equal: it names the partition, and partit
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from mlx_platform.core.tensors import Array, Tensors
-from mlx_platform.serving.cache.embedder import Embedder
+from mlx_platform.serving.cache.embedder import TOGETHER, UNRELATED, Embedder
 from mlx_platform.serving.cache.key import KeyMaker
 from mlx_platform.serving.cache.meanings import Meanings, Vector
 from mlx_platform.serving.cache.telling import Telling
 from mlx_platform.serving.exchange import Exchange
 
-_TOGETHER = 32  # texts of one run of the embedding model
 _WAITING = 128  # more than that are not looked up
 _JUDGED = 20  # compared answers from which a share of them means something
 _logger = logging.getLogger(__name__)
@@ -56,6 +55,7 @@ class Semantic:
         check_every: of so many hits, one is answered by the model all the same, and compared; 0 for none.
         min_agreement: with less than this share of the compared answers equal, there are no more hits.
         telling: what has to be equal in two texts, whatever their vectors.
+        golden: texts with their labels, which must not be taken for each other where these differ.
         same: compares.
 
     Attributes:
@@ -73,6 +73,7 @@ class Semantic:
         check_every: int,
         min_agreement: float,
         telling: Telling,
+        golden: Mapping[str, str],
         same: Same,
     ) -> None:
         self._embedder = embedder
@@ -87,6 +88,7 @@ class Semantic:
         self._check_every = check_every
         self._min_agreement = min_agreement
         self._telling = telling
+        self._golden = golden
         self._same = same
         self._hits = 0
         self._pending: deque[_Lookup] = deque()
@@ -99,7 +101,13 @@ class Semantic:
         Raises:
             GateFailedError: they do not.
         """
-        self._embedder.check(self.meanings.similarity)
+        self._embedder.check(self.meanings.similarity, {text: text for text in UNRELATED})
+        # What would be told apart in any case proves nothing: each group has the same telling words.
+        groups: dict[bytes, dict[str, str]] = {}
+        for text, label in self._golden.items():
+            groups.setdefault(self._telling.marks(text), {})[text] = label
+        for group in groups.values():
+            self._embedder.check(self.meanings.similarity, group)
 
     async def find(self, outputs: tuple[str, ...], exchange: Exchange) -> Found | None:
         """Look a question up; None where it is no single text, or could not be looked up in time.
@@ -165,7 +173,7 @@ class Semantic:
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while self._pending:
-            lookups = [self._pending.popleft() for _ in range(min(len(self._pending), _TOGETHER))]
+            lookups = [self._pending.popleft() for _ in range(min(len(self._pending), TOGETHER))]
             lookups = [lookup for lookup in lookups if not lookup.found.done()]
             if not lookups:
                 continue
