@@ -197,6 +197,7 @@ def test_few_requests_that_agree_are_not_enough(context, package, log):
         (lambda record: replace(record, digest="0" * 64), "not_comparable"),
         (lambda record: replace(record, status=422, error="no"), "failed"),
         (lambda record: record.without_payload(), "truncated"),
+        (lambda record: replace(record, cache="semantic"), "semantic"),
         (lambda record: replace(record, inputs={"x0": {"datatype": "FP32"}}), "unreadable"),
     ],
 )

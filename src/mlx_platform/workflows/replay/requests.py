@@ -15,6 +15,7 @@ from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.record import Record
 
 OK = 200
+SEMANTIC = "semantic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +36,15 @@ class Account:
     """What became of the records of the log; complete once all have been read.
 
     `failed` were not answered with 200, `truncated` are logged without their payload, `undecodable` cannot
-    be read back, `not_comparable` counts by version what another package answered, `sampled_out` what was
-    not drawn.
+    be read back, `not_comparable` counts by version what another package answered, `semantic` what got the
+    answer to another text that means the same, `sampled_out` what was not drawn.
     """
 
     log: LogStats
     failed: int = 0
     truncated: int = 0
     undecodable: int = 0
+    semantic: int = 0
     sampled_out: int = 0
     replayed: int = 0
     not_comparable: Counter[str] = field(default_factory=Counter)
@@ -74,6 +76,7 @@ class Account:
             "not_comparable": self.not_comparable.total(),
             "failed": self.failed,
             "truncated": self.truncated,
+            "semantic": self.semantic,
             "sampled_out": self.sampled_out,
             "replayed": self.replayed,
         }
@@ -119,6 +122,8 @@ def _comparable(records: Iterator[Record], account: Account, digest: str) -> Ite
             account.failed += 1
         elif record.truncated:
             account.truncated += 1
+        elif record.cache == SEMANTIC:
+            account.semantic += 1
         elif not record.inputs or not record.outputs:
             account.undecodable += 1
         else:
