@@ -1,5 +1,6 @@
 """Models and rows for quantization: handwritten digits, and a graph that INT8 ruins."""
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,16 @@ def digit_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         made[name] = tmp_path_factory.mktemp("models") / f"{name}.onnx"
         onnx.save(to_onnx(estimator, train[:1], options=options, target_opset=17), made[name])
     return made
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files, empty at first."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
 WriteRows = Callable[..., Path]
@@ -103,3 +114,42 @@ def fragile_rows(write_rows: WriteRows) -> tuple[Path, Path]:
     rows[:, 0] *= 10_000
     labels = np.where(rows[:, 1] > 0, "yes", "no")
     return write_rows("calibration.parquet", rows[:300]), write_rows("test.parquet", rows[300:], labels[300:])
+
+
+@pytest.fixture
+def partly_fragile(tmp_path: Path) -> Path:
+    """Like `fragile`, but what INT8 ruins is one small layer beside large ones that it does not harm.
+
+    The last layer stays float anyway, for its sum is fused into it.
+    """
+    rng = np.random.default_rng(0)
+    weights = {
+        "small": np.float32([[0, 0], [-4, 4], [0, 0], [0, 0]]),
+        "wide": np.concatenate([np.zeros((1, 96)), rng.normal(size=(3, 96))]).astype(np.float32),
+        "deep": (rng.normal(size=(96, 96)) / 10).astype(np.float32),
+        "narrow": (rng.normal(size=(96, 2)) / 1000).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "small"], ["s"], "fragile"),
+        helper.make_node("MatMul", ["x", "wide"], ["w"], "wide"),
+        helper.make_node("Tanh", ["w"], ["t"], "tanh"),
+        helper.make_node("MatMul", ["t", "deep"], ["d"], "deep"),
+        helper.make_node("MatMul", ["d", "narrow"], ["n"], "narrow"),
+        helper.make_node("Add", ["s", "n"], ["z"], "sum"),
+        helper.make_node("Softmax", ["z"], ["probabilities"], "softmax"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("probabilities", onnx.TensorProto.FLOAT, ["n", 2])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    folder = tmp_path / "partly"
+    folder.mkdir()
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        folder / "model.onnx",
+    )
+    (folder / "model.toml").write_text('format = 1\ntask = "classification"\nlabels = ["no", "yes"]\n')
+    return folder
