@@ -9,6 +9,8 @@ import pytest
 
 from mlx_platform.core.errors import UnavailableError
 from mlx_platform.core.settings import ServingSettings
+from mlx_platform.inference.model import Model
+from mlx_platform.inference.package import open_package
 from mlx_platform.serving.app import App
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exchange import Exchange
@@ -135,3 +137,28 @@ def test_a_fault_of_our_own_is_500_in_the_same_form_and_logged(load, monkeypatch
 
     with_engine(load("affine"), scenario)
     assert "NoneType" in caplog.text
+
+
+def test_a_batch_that_memory_is_not_enough_for_is_answered_in_smaller_ones(packages):
+    """An arena with room for what the network needs for some long rows, and not for a full batch of them."""
+    package = open_package(packages["masked_mean"])
+    model = Model.load(package, name="masked_mean", device="cpu", threads=1, memory=16 * 2**20)
+
+    def call(ids):
+        feeds = {"ids": ids, "mask": np.ones_like(ids)}
+        return InferRequest(None, feeds, {}, ("mean",), frozenset(), None)
+
+    async def scenario(engine):
+        rows = [np.full((1, 2**16), value, np.int64) for value in range(32)]
+        answers = await asyncio.gather(*[engine.infer(call(row), exchange()) for row in rows])
+        table = [answer["mean"][0, 0] for answer in answers]
+        assert len(set(table)) == 32
+        alone = [(await engine.infer(call(row[:, :1]), exchange()))["mean"][0, 0] for row in rows]
+        np.testing.assert_allclose(table, alone, rtol=1e-3)
+        assert engine.batcher.starved_batches > 0
+        assert engine.batcher.split_batches == 0
+        with pytest.raises(Refusal) as caught:
+            await engine.infer(call(np.zeros((1, 2**22), np.int64)), exchange())
+        assert (caught.value.status, caught.value.retry_after) == (503, 1)
+
+    with_engine(model, scenario)
