@@ -116,3 +116,21 @@ def test_elsewhere_nothing_is_annotated_and_no_word_is_changed(
 
     assert captured.out == "  ::stop-commands::x\n"
     assert captured.err == "warning: ::add-mask::x\n"
+
+
+def test_a_stage_of_known_length_says_how_much_is_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    progress = Output(json=False, quiet=False, no_color=True).progress()
+
+    with progress.stage("searching layers", total=4) as advance:
+        advance(3)
+    with progress.stage("sealing"):
+        pass
+
+    drawn = capsys.readouterr().err
+    assert "3/4" in drawn
+    assert " left " in drawn
+    assert "sealing" in drawn

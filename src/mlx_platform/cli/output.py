@@ -114,7 +114,14 @@ class _TerminalProgress:
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Advance]:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         console = Console(stderr=True, no_color=self._no_color)
         columns = (
@@ -122,9 +129,11 @@ class _TerminalProgress:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            TimeRemainingColumn(),
         )
         with Progress(*columns, console=console, transient=True) as progress:
-            task = progress.add_task(name, total=total)
+            task = progress.add_task(name, total=total, left="" if total is None else "left")
             yield lambda units: progress.advance(task, units)
 
 
