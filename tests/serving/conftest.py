@@ -201,6 +201,16 @@ def _countdown() -> onnx.ModelProto:
     )
 
 
+def _brightness() -> onnx.ModelProto:
+    """The mean of an image of two by two pixels."""
+    return _graph(
+        [helper.make_node("ReduceMean", ["pixels"], ["brightness"], axes=[1, 2, 3], keepdims=0)],
+        [("pixels", F32, ["n", 3, 2, 2])],
+        [("brightness", F32, ["n"])],
+        [],
+    )
+
+
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "affine": _affine,
     "lookup": _lookup,
@@ -214,6 +224,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "masked_mean": _masked_mean,
     "unmasked_mean": partial(_masked_mean, heeds_mask=False),
     "countdown": _countdown,
+    "brightness": _brightness,
 }
 
 
@@ -241,12 +252,25 @@ def table_spec() -> ModelSpec:
     )
 
 
+def image_spec() -> ModelSpec:
+    """The brightness of encoded images."""
+    return ModelSpec(
+        task="tensors",
+        inputs=(TensorSpec("pixels", "FP32", (None, 3, 2, 2)),),
+        outputs=(TensorSpec("brightness", "FP32", (None,)),),
+        labels=(),
+        pre=(StepSpec("image", {"column": "photo", "input": "pixels", "size": [2, 2]}),),
+        post=(),
+    )
+
+
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A package folder for each network, and `table`: affine over named columns."""
     root = tmp_path_factory.mktemp("packages")
     made = {name: write_package(root / name, name) for name in NETWORKS}
-    return made | {"table": write_package(root / "table", "affine", table_spec())}
+    made["table"] = write_package(root / "table", "affine", table_spec())
+    return made | {"picture": write_package(root / "picture", "brightness", image_spec())}
 
 
 @pytest.fixture(scope="session")
