@@ -7,7 +7,7 @@ from typing import Any
 from mlx_platform.core.values import frozen
 from mlx_platform.workflows.watching.scrape import Scrape
 
-STAGES = ("ingress", "queue", "pre", "inference", "post", "egress")
+_ORDER = ("ingress", "pre", "cache", "queue", "inference", "post", "egress")
 
 
 @frozen
@@ -118,7 +118,9 @@ def _requests(interval: Interval) -> list[dict[str, Any]]:
 
 def _stages(interval: Interval) -> list[dict[str, Any]]:
     name = "mlx_stage_seconds"
-    spent = {stage: interval.grown(f"{name}_sum", stage=stage) for stage in STAGES}
+    known = interval.after.by("stage", f"{name}_count")
+    stages = [*(stage for stage in _ORDER if stage in known), *sorted(known.keys() - set(_ORDER))]
+    spent = {stage: interval.grown(f"{name}_sum", stage=stage) for stage in stages}
     whole = sum(spent.values())
     return [
         {
@@ -127,7 +129,7 @@ def _stages(interval: Interval) -> list[dict[str, Any]]:
             "p99_seconds": interval.quantile(0.99, name, stage=stage),
             "share": spent[stage] / whole if whole else 0.0,
         }
-        for stage in STAGES
+        for stage in stages
         if interval.grown(f"{name}_count", stage=stage)
     ]
 
