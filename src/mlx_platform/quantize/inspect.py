@@ -77,6 +77,7 @@ class Inspection:
     Attributes:
         foreign: counts of operators outside the ONNX standard.
         layers: nodes of the main graph that INT8 can take.
+        external: weights that are kept in other files.
         left_out: for each other weighted node of the main graph, why it stays float.
         settled: conditions of the main graph that are constants, whose one branch folding brings up.
         in_subgraphs: nodes of weighted operators inside If, Loop and Scan bodies.
@@ -95,6 +96,7 @@ class Inspection:
     settled: int
     in_subgraphs: int
     unnamed: int
+    external: int
     integer_nodes: int
     numbers: int
     matrices: int
@@ -135,6 +137,7 @@ def inspect(model: Any) -> Inspection:
         settled=_settled(graph),
         in_subgraphs=sum(node.op_type in WEIGHT_INPUT for node in inner),
         unnamed=sum(not node.name for node in graph.node),
+        external=sum(tensor.data_location == tensor.EXTERNAL for tensor in graph.initializer),
         integer_nodes=sum(is_integer(node.op_type) for node in (*graph.node, *inner)),
         numbers=sum(math.prod(tensor.dims) for tensor in weights),
         matrices=sum(map(_is_matrix, weights)),

@@ -65,9 +65,9 @@ def prepare(
     """
     name = name or model_path.name
     check_space(folder, size_with_weights(model_path))
-    model = load(model_path)
-    before = inspect(model)
+    before = inspect_file(model_path)
     refuse_unsuitable(before, name, methods)
+    model = load(model_path)
     notes = _notes(before)
     widened = is_half(model)
     if widened:

@@ -4,12 +4,13 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mlx_platform.core.text import plural
+from mlx_platform.core.text import plural, printable
 from mlx_platform.quantize.inspect import TAKES, Inspection
 from mlx_platform.quantize.target import cpu_flags, speed_of
 
 BITS: Mapping[str, float] = {"static": 8, "dynamic": 8, "fp16": 16, "int4": 5.125}
 """Bits of a stored weight; those of INT4 come with a scale and a zero point for every 32."""
+_SHOWN = 12
 _INTEGER = frozenset({"static", "dynamic"})
 
 
@@ -45,6 +46,28 @@ def prospects(inspection: Inspection) -> tuple[Prospect, ...]:
         share = inspection.share(method)
         found.append(Prospect(method, inspection.taken(method), share, 1 - share * (1 - BITS[method] / 32)))
     return tuple(found)
+
+
+def describe(inspection: Inspection) -> tuple[tuple[str, str], ...]:
+    """What was found in a model, as pairs of a name and a text."""
+    return (
+        ("opsets", _counted(inspection.domains, " ")),
+        ("operators", _counted(inspection.operators, " x ")),
+        ("outside the ONNX standard", _counted(inspection.foreign, " x ") or "none"),
+        ("types of weights", _counted(inspection.datatypes, " x ") or "none"),
+        ("weights in other files", str(inspection.external)),
+        ("nodes without a name", str(inspection.unnamed)),
+        (
+            "If, Loop and Scan",
+            f"{inspection.control_flow}, with {plural(inspection.in_subgraphs, 'layer')} inside",
+        ),
+    )
+
+
+def _counted(counts: Mapping[str, int], between: str) -> str:
+    shown = [f"{printable(name)}{between}{count}" for name, count in list(counts.items())[:_SHOWN]]
+    more = len(counts) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def outlook(inspection: Inspection) -> tuple[str, ...]:

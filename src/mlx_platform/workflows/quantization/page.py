@@ -210,6 +210,7 @@ def _details(outcome: Outcome) -> tuple[Section | Drawing, ...]:
         *charts(outcome),
         Table("Metrics", ("metric", "float32", outcome.short), metrics, numeric=(1, 2)),
         *layers_table(outcome),
+        *_found(outcome),
         _operators(outcome),
         outcome.coverage.table(),
     ]
@@ -226,6 +227,17 @@ def _details(outcome: Outcome) -> tuple[Section | Drawing, ...]:
         sections.append(Table("Methods that do not apply", ("method", "why"), dropped))
     sections.append(Text("Repeat it", outcome.request.command()))
     return tuple(sections)
+
+
+def _found(outcome: Outcome) -> tuple[Section, ...]:
+    """The source as it was inspected, and what could be expected of each method on this processor."""
+    from mlx_platform.quantize.prospects import describe, outlook
+
+    source = outcome.made.prepared.source
+    return (
+        Table("The model as it came", ("what", "found"), describe(source)),
+        Text("What to expect of each method", "\n".join(outlook(source))),
+    )
 
 
 def _operators(outcome: Outcome) -> Table:
