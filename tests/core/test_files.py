@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mlx_platform.core.errors import UnavailableError, UsageError
-from mlx_platform.core.files import file_lock, write_atomic
+from mlx_platform.core.files import file_lock, staged, write_atomic
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -25,6 +25,24 @@ def test_a_target_that_cannot_be_written_is_one_sentence_and_leaves_nothing(tmp_
 
     assert list((tmp_path / "folder").iterdir()) == []
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".folder")] == []
+
+
+def test_a_staged_file_takes_its_place_only_when_the_body_succeeds(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+
+    def fail() -> None:
+        with staged(path, "new"):
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert path.read_text() == "old"
+    with staged(path, "new"):
+        assert path.read_text() == "old"
+
+    assert path.read_text() == "new"
+    assert [entry.name for entry in tmp_path.iterdir() if "file" in entry.name] == ["file.txt"]
 
 
 _HOLD_AND_DIE = """

@@ -25,24 +25,44 @@ def write_atomic(path: Path, content: bytes | str, *, mode: int = 0o644) -> None
     Raises:
         UsageError: the folder cannot be written or the disk is full.
     """
+    with staged(path, content, mode=mode):
+        pass
+
+
+@contextmanager
+def staged(path: Path, content: bytes | str, *, mode: int = 0o644) -> Iterator[None]:
+    """Write beside the target and flush to disk at once; rename only when the body has succeeded.
+
+    Raises:
+        UsageError: the folder cannot be written or the disk is full.
+    """
     data = content.encode() if isinstance(content, str) else content
     temporary: str | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(mode)
+        yield
+        with _writing(path):
+            Path(temporary).replace(path)
         temporary = None
-    except OSError as error:
-        raise UsageError(f"Cannot write {path}: {error.strerror}.") from error
     finally:
         if temporary:
             with suppress(OSError):
                 Path(temporary).unlink()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"Cannot write {path}: {error.strerror}.") from error
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.files import write_atomic
+from mlx_platform.core.files import staged
 from mlx_platform.core.report import Result
 from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Verdict
@@ -225,25 +226,24 @@ class _Run:
         """Register a candidate that passed under its source's name; write the file where it is wanted."""
         passed = outcome.judgement.verdict is Verdict.PASS
         catalog, source = self.context.catalog, self.subject.version
-        version, created, output = None, False, None
-        if passed and source is not None:
-            lineage = lineage_of(self.context, outcome, source)
-            version, created = catalog.register(source.name, outcome.chosen.package, lineage)
-            catalog.record(version, evidence_of(outcome, version, self.context.clock()))
-        if passed or self.request.keep_failed:
-            output = self._written(outcome.candidate)
-        return replace(outcome, version=version, created=created, output=output)
+        version, created = None, False
+        wanted = self.request.output if passed or self.request.keep_failed else None
+        # Written first and put in place last: what cannot be written registers nothing, and the other way.
+        with ExitStack() as stack:
+            if wanted is not None:
+                self._stage(outcome.candidate, wanted, stack)
+            if passed and source is not None:
+                lineage = lineage_of(self.context, outcome, source)
+                version, created = catalog.register(source.name, outcome.chosen.package, lineage)
+                catalog.record(version, evidence_of(outcome, version, self.context.clock()))
+        return replace(outcome, version=version, created=created, output=wanted)
 
-    def _written(self, candidate: Candidate) -> Path | None:
+    def _stage(self, candidate: Candidate, output: Path, stack: ExitStack) -> None:
         """Write the file that was asked for; weights beside it keep the name that the file knows them by."""
-        output = self.request.output
-        if output is None:
-            return None
         model, *weights = candidate.made.files
+        stack.enter_context(staged(output, model.read_bytes()))
         for path in weights:
-            write_atomic(output.with_name(path.name), path.read_bytes())
-        write_atomic(output, model.read_bytes())
-        return output
+            stack.enter_context(staged(output.with_name(path.name), path.read_bytes()))
 
 
 def _golden_rows(source: "Package") -> "Columns | None":

@@ -1,4 +1,3 @@
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,6 @@ from mlx_platform.workflows.quantize import quantize
 @pytest.fixture
 def context(own_home: Path) -> Context:
     return make_context(load_settings())
-
-
-@pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of temporary files, empty at first."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 def register(project: Project, source: Path) -> Version:
