@@ -14,6 +14,9 @@ from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tables import read_table
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package
+from mlx_platform.serving.access import Access
+from mlx_platform.serving.processes.supervisor import supervise
+from mlx_platform.serving.processes.worker import Loaded, Plan
 from mlx_platform.serving.server import Addresses, run
 from mlx_platform.traffic.writer import TrafficWriter
 
@@ -26,6 +29,12 @@ def main(package: str, name: str, traffic: str, settings: str) -> None:
     given = orjson.loads(settings)
     device, light = given.pop("device", "cpu"), given.pop("light", "")
     chosen = read_table(ServingSettings, given, source="the test")
+    if chosen.processes:
+        plan = Plan(Loaded(package, name, "3"), device, dataclasses.replace(chosen, traffic=traffic))
+        devices = chosen.devices or (device,) * chosen.processes
+        access = Access.of(chosen, os.environ)
+        supervise(plan, devices, access, on_ready=lambda addresses: announce(Addresses(**addresses)))
+        return
     model = Model.load(open_package(Path(package)), name=name, version="3", device=device, threads=1)
     helper = Model.load(open_package(Path(light)), name="light", version="1", device="cpu") if light else None
     writer = None

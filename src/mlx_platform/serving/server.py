@@ -143,6 +143,7 @@ class _Server:
         self._caches = caches
         self._pulse = Pulse()
         self._on_ready = on_ready
+        self._signalled = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._grpc: GrpcListener | None = None
@@ -272,8 +273,10 @@ class _Server:
             loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
-        if self._stop.is_set():
+        # A feed that ends stops the server as well, and is no signal.
+        if self._signalled:
             self._hurry.set()
+        self._signalled = True
         self._stop.set()
 
 
