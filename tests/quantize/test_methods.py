@@ -7,6 +7,7 @@ from onnx import helper, numpy_helper
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.quantize.agreement import relative_error
+from mlx_platform.quantize.calibrate import Range
 from mlx_platform.quantize.int4 import BLOCK, pack
 from mlx_platform.quantize.methods import METHODS, Made, make, plan_of
 from mlx_platform.quantize.prepare import prepare
@@ -57,7 +58,7 @@ def test_a_weight_beyond_float16_stays_float32(save_model, tmp_path: Path) -> No
     made = made_by("fp16", path, tmp_path / "q", [{"x": np.ones((2, 16), np.float32)}])
 
     stored = {tensor.name: tensor.data_type for tensor in onnx.load(made.path).graph.initializer}
-    assert stored == {"w": onnx.TensorProto.FLOAT, "v_half": onnx.TensorProto.FLOAT16}
+    assert stored == {"w": onnx.TensorProto.FLOAT, "v:half": onnx.TensorProto.FLOAT16}
     assert made.left_out == {"h": "Its weight is beyond the range of float16."}
 
 
@@ -185,6 +186,45 @@ def test_int4_blocks_hold_rows_of_any_width(width: int) -> None:
     restored = ((steps - nibbles[..., None]) * scales[..., None]).reshape(3, -1)[:, :width]
     assert packed.shape == (3, -(-width // BLOCK), BLOCK // 2)
     assert np.abs(restored - rows).max() <= scales.max()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_weight_with_infinity_stays_float(save_model, tmp_path: Path, method: str) -> None:
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(64, 64)).astype(np.float32) for name in ("w", "v")}
+    weights["v"][3, 5] = -np.inf
+    nodes = [helper.make_node("MatMul", ["x", key], [key + "x"], key) for key in weights]
+    nodes.append(helper.make_node("Concat", ["wx", "vx"], ["y"], axis=1))
+    path = save_model(nodes, {"x": ["n", 64]}, {"y": ["n", 128]}, weights)
+    feeds = [{"x": np.abs(rng.normal(size=(4, 64))).astype(np.float32)}]
+
+    made = made_by(method, path, tmp_path / "q", feeds, ranges={"x": Range(0.0, 4.0)})
+
+    assert made.left_out["v"] == "Its weight holds NaN or infinity."
+    assert made.verified.quantized_layers == 1
+    np.testing.assert_array_equal(run(made.path, feeds[0])[0][:, 69], -np.inf)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tensors_named_like_those_that_are_added_are_no_obstacle(
+    save_model, tmp_path: Path, method: str
+) -> None:
+    rng = np.random.default_rng(0)
+    added = ("quantized", "scale", "zero_point", "scales", "zero_points", "half", "int4", "cast")
+    weights = {f"w_{part}": rng.normal(size=64).astype(np.float32) for part in added}
+    names = ["x", *(f"x_{part}" for part in added)]
+    nodes = [
+        helper.make_node("Add", [before, f"w_{part}"], [f"x_{part}"], f"w_{part}")
+        for before, part in zip(names, added, strict=False)
+    ]
+    nodes.append(helper.make_node("MatMul", [names[-1], "w"], ["y"], "w"))
+    weights["w"] = rng.normal(size=(64, 64)).astype(np.float32)
+    path = save_model(nodes, {"x": ["n", 64]}, {"y": ["n", 64]}, weights)
+    feeds = [{"x": rng.normal(size=(4, 64)).astype(np.float32)}]
+
+    made = made_by(method, path, tmp_path / "q", feeds, ranges={names[-1]: Range(-12.0, 12.0)})
+
+    assert relative_error(run(path, feeds[0])[0], run(made.path, feeds[0])[0]) < 0.2
 
 
 def test_an_unknown_method_is_named_with_the_closest(perceptron: Path, digits, tmp_path: Path) -> None:

@@ -80,13 +80,13 @@ class _Rewriter:
         quantized, scale, zero = self._activation(node.input[0])
         output, name = node.output[0], node.name
         bias = node.input[2] if len(node.input) > 2 else ""
-        product = f"{output}_scaled" if bias else output
-        self._node("MatMulInteger", [quantized, stored.weight, zero], f"{output}_integer", f"{name}_integer")
-        self._node("Cast", [f"{output}_integer"], f"{output}_cast", f"{name}_cast", to=onnx.TensorProto.FLOAT)
-        self._node("Mul", [scale, stored.scale], f"{output}_scales", f"{name}_scales")
-        self._node("Mul", [f"{output}_cast", f"{output}_scales"], product, f"{name}_scaled")
+        product = f"{output}:scaled" if bias else output
+        self._node("MatMulInteger", [quantized, stored.weight, zero], f"{output}:integer", f"{name}:integer")
+        self._node("Cast", [f"{output}:integer"], f"{output}:cast", f"{name}:cast", to=onnx.TensorProto.FLOAT)
+        self._node("Mul", [scale, stored.scale], f"{output}:scales", f"{name}:scales")
+        self._node("Mul", [f"{output}:cast", f"{output}:scales"], product, f"{name}:scaled")
         if bias:
-            self._node("Add", [product, bias], output, f"{name}_biased")
+            self._node("Add", [product, bias], output, f"{name}:biased")
 
     def embedding(self, node: Any) -> None:
         """Replace the picking of float rows by that of rows of bytes and of the scale of each."""
@@ -96,19 +96,19 @@ class _Rewriter:
         stored = self._table(node.input[0])
         output, name, indices = node.output[0], node.name, node.input[1]
         self.nodes += [
-            helper.make_node("Gather", [part, indices], [f"{output}_{kind}"], f"{name}_{kind}")
+            helper.make_node("Gather", [part, indices], [f"{output}:{kind}"], f"{name}:{kind}")
             for kind, part in (("integer", stored.weight), ("scale", stored.scale))
         ]
-        self._node("Cast", [f"{output}_integer"], f"{output}_cast", f"{name}_cast", to=onnx.TensorProto.FLOAT)
-        self._node("Mul", [f"{output}_cast", f"{output}_scale"], output, f"{name}_scaled")
+        self._node("Cast", [f"{output}:integer"], f"{output}:cast", f"{name}:cast", to=onnx.TensorProto.FLOAT)
+        self._node("Mul", [f"{output}:cast", f"{output}:scale"], output, f"{name}:scaled")
 
     def _activation(self, name: str) -> tuple[str, str, str]:
         from onnx import helper
 
         if name not in self._activations:
-            names = (f"{name}_quantized", f"{name}_scale", f"{name}_zero_point")
+            names = (f"{name}:quantized", f"{name}:scale", f"{name}:zero_point")
             self.nodes.append(
-                helper.make_node("DynamicQuantizeLinear", [name], list(names), f"{name}_quantizing")
+                helper.make_node("DynamicQuantizeLinear", [name], list(names), f"{name}:quantizing")
             )
             self._activations[name] = names
         return self._activations[name]
@@ -138,7 +138,7 @@ class _Rewriter:
         widest = np.where(widest == 0, 1, widest)  # zeros stay zeros whatever their scale is
         scale = np.asarray(widest / largest, dtype=np.float32)
         integers = np.clip(np.rint(weight / scale), -largest, largest).astype(np.int8)
-        stored = _Stored(f"{name}_quantized", f"{name}_scale")
+        stored = _Stored(f"{name}:quantized", f"{name}:scale")
         for key, array in ((stored.weight, np.ascontiguousarray(integers)), (stored.scale, scale)):
             self.tensors[key] = numpy_helper.from_array(array, key)
         self._stored[name] = stored

@@ -70,9 +70,9 @@ def _halve(graph: Any, wanted: set[str]) -> set[str]:
         if not (np.abs(values) <= _LARGEST).all():
             too_large.add(name)
             continue
-        half = numpy_helper.from_array(values.astype(np.float16), f"{name}_half")
+        half = numpy_helper.from_array(values.astype(np.float16), f"{name}:half")
         tensor.CopyFrom(half)
-        casts.append(helper.make_node("Cast", [half.name], [name], f"{name}_cast", to=onnx.TensorProto.FLOAT))
+        casts.append(helper.make_node("Cast", [half.name], [name], f"{name}:cast", to=onnx.TensorProto.FLOAT))
     nodes = [*casts, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)

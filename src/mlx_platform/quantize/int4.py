@@ -77,7 +77,7 @@ def _store(layer: Layer, rows: npt.NDArray[np.float32], tensors: list[Any]) -> l
     """Add the packed weight, its scales and zero points, and give their names."""
     from onnx import numpy_helper
 
-    names = [f"{layer.weight}_{part}" for part in ("int4", "scales", "zero_points")]
+    names = [f"{layer.weight}:{part}" for part in ("int4", "scales", "zero_points")]
     packed, scales, zeros = pack(rows)
     if layer.operator == "Gather":
         packed = packed.reshape(len(rows), -1)

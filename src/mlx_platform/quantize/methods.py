@@ -1,9 +1,11 @@
 """The ways to make a model smaller, as one table of recipes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import Tensors
@@ -18,6 +20,7 @@ from mlx_platform.quantize.plan import Built, Plan, plan
 from mlx_platform.quantize.prepare import Prepared
 from mlx_platform.quantize.storage import files_of, load
 from mlx_platform.quantize.target import Target, caution, this_machine
+from mlx_platform.quantize.tidy import constants_of
 from mlx_platform.quantize.verify import LayerError, Verified, layer_errors, verify
 
 _OVERFLOW = 0.02  # a relative error above what rounding alone explains
@@ -158,6 +161,18 @@ def plan_of(method: str, prepared: Prepared) -> Plan:
     return chosen
 
 
+def _not_finite(prepared: Prepared, chosen: Plan) -> dict[str, str]:
+    """The layers whose weights no scale fits."""
+    from onnx import numpy_helper
+
+    tensors = constants_of(load(prepared.path).graph)
+    weights = {layer.weight for layer in chosen.layers} & tensors.keys()
+    broken = {name for name in weights if not np.isfinite(numpy_helper.to_array(tensors[name])).all()}
+    return {
+        layer.node: "Its weight holds NaN or infinity." for layer in chosen.layers if layer.weight in broken
+    }
+
+
 def make(
     method: str,
     prepared: Prepared,
@@ -195,11 +210,13 @@ def make(
                 f"{printable(prepared.name)} has no layer {printable(node)!r} that {recipe.title} takes.",
                 hint=did_you_mean(node, whole.nodes),
             )
-    chosen = whole.without(without)
+    broken = _not_finite(prepared, whole)
+    chosen = whole.without({*without, *broken})
     if not chosen.layers:
         raise UndecidedError(f"Every layer of {printable(prepared.name)} is to stay float.")
     found = ranges or {}
     built = recipe.build(prepared, out, chosen, target, found)
+    built = replace(built, left_out={**broken, **built.left_out})
     verified = verify(prepared.original, out, probe, out.parent, threads=threads)
     errors = layer_errors(prepared.path, out, built.plan, probe, out.parent, threads=threads)
     return Made(out, method, target, prepared, found, built, verified, errors)

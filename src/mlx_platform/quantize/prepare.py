@@ -13,11 +13,12 @@ from mlx_platform.core.text import plural, printable
 from mlx_platform.quantize.inspect import Inspection, inspect, inspect_file, refuse_unsuitable
 from mlx_platform.quantize.runtime import refused, start
 from mlx_platform.quantize.storage import SIZE_CAP, check_space, load, remove, save, size_with_weights
-from mlx_platform.quantize.tidy import all_graphs, keep_signature, share_equal
+from mlx_platform.quantize.tidy import all_graphs, all_nodes, keep_signature, share_equal
 from mlx_platform.quantize.widen import is_half, widen
 
 _PER_CHANNEL_OPSET = 13
 _PER_CHANNEL_IR = 8
+_SUFFIXES = ("_quantized", "_scale", "_zero_point", "_QuantizeLinear_Input", "_DequantizeLinear_Output")
 _SAME = {"rtol": 1e-3, "atol": 1e-5}  # an upgrade may pick another kernel, never another function
 _NEARLY = {"rtol": 2e-2, "atol": 5e-3}  # float16 rounds what it computes to three digits
 
@@ -86,6 +87,7 @@ def prepare(
     start(plain, level="basic", threads=threads, save_to=folded)
     ready = _with_shapes(folded, folder)
     _name_nodes(ready)
+    _rename_lookalikes(ready)
     _flatten_biases(ready)
     share_equal(ready.graph)
     keep_signature(ready, signature)
@@ -176,6 +178,24 @@ def _with_shapes(path: Path, folder: Path) -> Any:
     model = load(inferred)
     inferred.unlink()
     return model
+
+
+def _rename_lookalikes(model: Any) -> None:
+    """Rename inner tensors that are called what the quantizer calls a part of another tensor."""
+    names = {name for node in all_nodes(model.graph) for name in (*node.input, *node.output)}
+    fixed = {value.name for value in (*model.graph.input, *model.graph.output)}
+    renamed = {
+        name: f"{name}:own"
+        for name in names - fixed
+        for suffix in _SUFFIXES
+        if name.endswith(suffix) and name.removesuffix(suffix) in names
+    }
+    for node in all_nodes(model.graph):
+        for side in (node.input, node.output):
+            side[:] = [renamed.get(name, name) for name in side]
+    for graph in all_graphs(model.graph):
+        for value in (*graph.initializer, *graph.value_info, *graph.input, *graph.output):
+            value.name = renamed.get(value.name, value.name)
 
 
 def _flatten_biases(model: Any) -> None:

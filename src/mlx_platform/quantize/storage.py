@@ -25,11 +25,15 @@ def load(path: Path, *, weights: bool = True) -> Any:
         UndecidedError: the file is no ONNX model.
     """
     import onnx
-    from onnx import inliner
+    from onnx import external_data_helper, inliner
 
     with refused("read"):
-        model = onnx.load(path, load_external_data=weights)
-        return inliner.inline_local_functions(model) if model.functions else model
+        model = onnx.load(path, load_external_data=False)
+        if model.functions:
+            model = inliner.inline_local_functions(model)
+        if weights:
+            external_data_helper.load_external_data_for_model(model, str(path.parent))
+    return model
 
 
 def save(model: Any, path: Path, *, cap: int = SIZE_CAP) -> None:

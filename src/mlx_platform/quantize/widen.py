@@ -72,16 +72,16 @@ def _cast_borders(graph: Any) -> None:
         {value.name for value in side if value.type.tensor_type.elem_type == half}
         for side in (graph.input, graph.output)
     ]
-    inner = {name: f"{name}_float" for side in ends for name in side}
+    inner = {name: f"{name}:float" for side in ends for name in side}
     for node in all_nodes(graph):
         for names in (node.input, node.output):
             names[:] = [inner.get(name, name) for name in names]
     for tensor in graph.initializer:
         tensor.name = inner.get(tensor.name, tensor.name)
     nodes = [
-        *(helper.make_node("Cast", [name], [inner[name]], f"{name}_widened", to=single) for name in ends[0]),
+        *(helper.make_node("Cast", [name], [inner[name]], f"{name}:widened", to=single) for name in ends[0]),
         *graph.node,
-        *(helper.make_node("Cast", [inner[name]], [name], f"{name}_halved", to=half) for name in ends[1]),
+        *(helper.make_node("Cast", [inner[name]], [name], f"{name}:halved", to=half) for name in ends[1]),
     ]
     del graph.node[:]
     graph.node.extend(nodes)
