@@ -69,7 +69,7 @@ class Rows:
             self.fingerprints["calibration"],
             package.content_digest,
             *sorted(self.calibration.columns),
-            str(self.calibration.rows),
+            hashlib.sha256(self.calibration.numbers.tobytes()).hexdigest(),
         )
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
