@@ -164,7 +164,7 @@ class App:
 
     async def _load(self, request: Request) -> Response:
         document = repository.parse_body(self._plain_body(request))
-        overrides = bool(document.get("parameters"))
+        overrides = repository.wants_overrides(document)
         repository.load(self._served, request.parameters["model"], overrides=overrides)
         return json_response({})
 

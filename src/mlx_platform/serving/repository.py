@@ -40,13 +40,25 @@ def wants_ready_only(document: dict[str, Any]) -> bool:
     return ready
 
 
+def wants_overrides(document: dict[str, Any]) -> bool:
+    """Whether a request to load brings parameters, such as a configuration or files of its own.
+
+    Raises:
+        Refusal: 400; `parameters` is no object.
+    """
+    parameters = document.get("parameters", {})
+    if type(parameters) is not dict:
+        raise malformed("The parameters must be an object.")
+    return bool(parameters)
+
+
 def load(served: Served, name: str, *, overrides: bool) -> None:
     """Answer a wish to load a model: the one that is served is loaded already.
 
     Args:
         served: what is there.
         name: the model.
-        overrides: whether the client sent parameters, such as a configuration or files of its own.
+        overrides: whether the client brings parameters.
 
     Raises:
         Refusal: 403; it is another model, or one that the client wants to change.
