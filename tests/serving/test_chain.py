@@ -1,5 +1,6 @@
 """A model that loses its device, and gets it back; the GPUs are simulated, the networks are real."""
 
+import shutil
 import threading
 
 import numpy as np
@@ -192,6 +193,19 @@ def test_the_chain_of_settings_holds_what_this_runtime_knows(packages):
     assert device_chain(model, ServingSettings()).devices == ("cpu",)
     with pytest.raises(UsageError, match="no device"):
         device_chain(model, ServingSettings(degrade=DegradeSettings(devices=("gpu",))))
+
+
+def test_no_session_is_made_of_files_that_changed_since_the_start(gpus, packages, tmp_path):
+    folder = tmp_path / "package"
+    shutil.copytree(packages["affine"], folder)
+    model = Model.load(open_package(folder), device="cuda", threads=1)
+    chain = device_chain(model, ServingSettings())
+    chain.prepare()
+    shutil.copy(packages["identity"] / "model.onnx", folder / "model.onnx")
+    gpus.set(cuda="shaken")
+    with pytest.raises(DeviceError):
+        chain.run(X, OUT, 5)
+    chain.close()
 
 
 def test_the_chain_of_settings_goes_over_all_devices_of_the_machine(gpus, packages):

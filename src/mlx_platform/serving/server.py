@@ -179,6 +179,10 @@ class _Server:
         await front.start()
         try:
             await self._serve_until_stopped(served, ids, front, back)
+        except Exception:
+            if self._feed is not None:
+                self._feed.quit()  # nobody else will end it
+            raise
         finally:
             self._chain.close()
             await self._drain(engine, front)

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from mlx_platform.core.errors import IntegrityError
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.inference.device import choose, parse_device
 from mlx_platform.inference.model import Model
-from mlx_platform.inference.package import Package
+from mlx_platform.inference.package import Package, open_package
 from mlx_platform.inference.session import Session, available_providers, open_session
 from mlx_platform.serving.devices.chain import ChainPolicy, DeviceChain
 from mlx_platform.serving.devices.memory import memory_budget
@@ -39,6 +40,9 @@ def device_chain(model: Model, settings: ServingSettings) -> DeviceChain:
     usable = [text for text in settings.degrade.devices if parse_device(text).providers[0] in available]
 
     def open_on(path: Path, device: str) -> Session:
+        # Long after the start the files may be others than those that were verified then.
+        if open_package(model.package.root).digest != model.digest:
+            raise IntegrityError(f"The package in {model.package.root} is not the one that is served.")
         memory = session_memory(model.package, device, settings)
         return open_session(path, device=device, threads=model.session.threads, memory=memory)
 

@@ -40,6 +40,12 @@ class Feed:
         self._take, self._on_over = take, on_over
         asyncio.get_running_loop().add_reader(self._end.fileno(), self._read)
 
+    def quit(self) -> None:
+        """Take nothing any more."""
+        if not self._over.is_set():
+            asyncio.get_running_loop().remove_reader(self._end.fileno())
+            self._over.set()
+
     async def wait_for_end(self) -> None:
         """Return once no more connections will come."""
         await self._over.wait()
@@ -55,8 +61,7 @@ class Feed:
             while (message := channel.receive(self._end)) is not None:
                 self._obey(*message)
         except EOFError:
-            asyncio.get_running_loop().remove_reader(self._end.fileno())
-            self._over.set()
+            self.quit()
             if self._on_over is not None:
                 self._on_over()
 
