@@ -95,3 +95,16 @@ def test_a_tolerance_concerns_floats_only_and_never_makes_large_numbers_one():
     zeros = key({"x": np.array([0.0])}, tolerance=1e-3), key({"x": np.array([-0.0])}, tolerance=1e-3)
     assert zeros[0] == zeros[1]
     assert key({"x": np.array([0.0])}) != key({"x": np.array([-0.0])})
+
+
+def test_what_clients_choose_is_remembered_within_bounds():
+    maker = KeyMaker("d", "answer")
+    known = {maker.make(BASE, ("y",), (b"%d" % tenant, b"")) for tenant in range(2000)}
+    assert len(known) == 2000
+    for size in range(1, 300):
+        maker.make({"x": np.zeros(size)}, ("y",), (b"", b"p" * 10_000 * size))
+    assert len(maker._starts) <= 256
+    assert len(maker._heads) <= 256
+    assert sum(len(part) for _, parts in maker._starts for part in parts) < 256 * 1024
+    again = {maker.make(BASE, ("y",), (b"%d" % tenant, b"")) for tenant in range(2000)}
+    assert again == known

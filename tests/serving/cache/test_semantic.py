@@ -80,6 +80,17 @@ def test_a_text_that_means_the_same_gets_the_answer_of_the_first(models):
     with_engine(models, scenario)
 
 
+def test_whoever_waits_for_an_answer_by_meaning_is_told_that_it_is_one(models):
+    async def scenario(engine):
+        await ask(engine, "great film")
+        await settled(engine)
+        found = await asyncio.gather(*(ask(engine, "wonderful movie") for _ in range(3)))
+        assert [outcome for outcome, *_ in found] == ["semantic"] * 3
+        assert engine.caches.answers.coalesced == 2
+
+    with_engine(models, scenario)
+
+
 def test_before_the_meaning_comes_the_letter(models):
     async def scenario(engine):
         outcomes = []

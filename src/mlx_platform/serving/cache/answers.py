@@ -81,7 +81,12 @@ class Answers:
     async def _answer(
         self, feeds: Tensors, outputs: tuple[str, ...], exchange: Exchange, compute: Compute
     ) -> Tensors:
-        key = await self._key(feeds, outputs, exchange)
+        parts = (exchange.tenant, exchange.parameters)
+        if is_short(feeds):
+            key = self._keys.make(feeds, outputs, parts)
+        else:
+            loop = asyncio.get_running_loop()
+            key = await loop.run_in_executor(None, self._keys.make, feeds, outputs, parts)
         if not self._worth.takes(key):
             return await compute()
         joined = False
@@ -89,14 +94,16 @@ class Answers:
             found = self.store.get(key) if isinstance(self.store, Memory) else None
             if found is None and key in self._flights and not joined:
                 exchange.cache, joined = MISS, True
+                leader = self._flights.leader(key)
                 found = await self._flights.join(key, exchange)
                 if found is None:
                     continue  # nothing came of it for us, and nobody waits in line behind one failure twice
                 self.coalesced += 1
+                return self._take(SEMANTIC if leader.cache == SEMANTIC else HIT, found, exchange)
             if found is not None:
                 return self._take(HIT, found, exchange)
             work = partial(self._work, key, outputs, exchange, compute)
-            return await (work() if key in self._flights else self._flights.lead(key, work))
+            return await (work() if key in self._flights else self._flights.lead(key, exchange, work))
 
     async def _work(
         self, key: bytes, outputs: tuple[str, ...], exchange: Exchange, compute: Compute
@@ -139,9 +146,3 @@ class Answers:
             self.semantic.keep(near, answer)
         else:
             self.semantic.check(near, answer)
-
-    async def _key(self, feeds: Tensors, outputs: tuple[str, ...], exchange: Exchange) -> bytes:
-        make = partial(self._keys.make, feeds, outputs, (exchange.tenant, exchange.parameters))
-        if is_short(feeds):
-            return make()
-        return await asyncio.get_running_loop().run_in_executor(None, make)

@@ -19,6 +19,7 @@ class Flights:
 
     def __init__(self) -> None:
         self._waiters: dict[bytes, list[_Waiter]] = {}
+        self._leaders: dict[bytes, Exchange] = {}
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -44,13 +45,18 @@ class Flights:
             timer.cancel()
             exchange.waiting = None
 
-    async def lead(self, key: bytes, work: Callable[[], Awaitable[Tensors]]) -> Tensors:
+    def leader(self, key: bytes) -> Exchange:
+        """Who works on `key`."""
+        return self._leaders[key]
+
+    async def lead(self, key: bytes, exchange: Exchange, work: Callable[[], Awaitable[Tensors]]) -> Tensors:
         """Work on `key`, which nobody else does, and give the others what came of it.
 
         Raises:
             BaseException: what `work` raised.
         """
         waiters = self._waiters[key] = []
+        self._leaders[key] = exchange
         answer: Tensors | None = None
         fault: BaseException | None = None
         try:
@@ -61,7 +67,7 @@ class Flights:
                 fault = error
             raise
         finally:
-            del self._waiters[key]
+            del self._waiters[key], self._leaders[key]
             for waiter in waiters:
                 _settle(waiter, answer, fault)
         return answer

@@ -17,6 +17,7 @@ KEY_BYTES = 16
 """128 bits: among a million million keys, two are the same with a chance of one in 10**14."""
 
 _MOST_KNOWN = 256
+_MOST_PART_BYTES = 1024
 _LONG_BYTES = 512 * 1024
 
 
@@ -66,7 +67,8 @@ class KeyMaker:
         start.update(b"%d:%b" % (len(others), b"".join(others)))
         if len(self._starts) >= _MOST_KNOWN:
             self._starts.clear()
-        self._starts[outputs, parts] = start
+        if sum(map(len, parts)) <= _MOST_PART_BYTES:
+            self._starts[outputs, parts] = start
         return start
 
     def _head(self, name: str, array: Array) -> bytes:

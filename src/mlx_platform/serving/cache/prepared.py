@@ -55,7 +55,8 @@ class Prepared:
                 return found
             self.misses += 1
             self._worth.learn(hit=False)
-            made = await (compute() if key in self._flights else self._flights.lead(key, compute))
+            leads = key not in self._flights
+            made = await (self._flights.lead(key, exchange, compute) if leads else compute())
             self.memory.put(key, made)
             return made
 
