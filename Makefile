@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check fix bench docs lock clean
+.PHONY: help demo test check fix bench bench-peers docs lock clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 # --no-deps: the lock file is complete, so pip has nothing to resolve. The build backend comes from the lock as well.
 $(READY): requirements.lock pyproject.toml
@@ -38,6 +38,9 @@ fix: $(READY) ## Repair what can be repaired by a machine
 
 bench: $(READY) ## Figures, side by side with a floor or a peer
 	$(BIN)/python benchmarks/run.py
+
+bench-peers: $(READY) ## Install the servers that ours is measured against
+	$(BIN)/python benchmarks/serving.py --install
 
 docs: $(READY) ## Rewrite docs/cli.md from the commands
 	$(BIN)/python docs/generate.py
