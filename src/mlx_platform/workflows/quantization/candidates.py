@@ -273,5 +273,10 @@ class Surgeon:
         self._advance(units)
 
     def _measure(self, reverted: "Reverted") -> "Distance":
+        from mlx_platform.quantize.storage import remove
+
         path = self.surgery.write(reverted, self._workshop.folder / "variant.onnx")
-        return self._workshop.measure(path)
+        try:
+            return self._workshop.measure(path)
+        finally:
+            remove(path)

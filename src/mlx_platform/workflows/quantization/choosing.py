@@ -1,8 +1,9 @@
 """Which candidates the judging rows get to see, in which order, and how often."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlx_platform.core.errors import UndecidedError
@@ -78,7 +79,7 @@ class Choosing:
         method, rule = self._request.method, self._request.rule
         order = self._auto(rule) if method == AUTO else self._one(method, rule)
         for candidate in order:
-            number = self._state.look(hashlib.sha256(candidate.made.path.read_bytes()).hexdigest())
+            number = self._state.look(_digest_of(candidate.made.files))
             if number >= (len(SHARES) if self.several else 1):
                 break
             package, answers = answer(candidate)
@@ -202,3 +203,11 @@ class Choosing:
     @property
     def _tolerated(self) -> float:
         return self._bench.tolerated(confidence_of(0, several=True))
+
+
+def _digest_of(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
