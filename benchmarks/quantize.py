@@ -233,17 +233,20 @@ def _peak() -> float:
 def _refusals(folder: Path) -> None:
     """What `mlx quantize` answers where INT8 does not pay."""
     folder.mkdir()
-    forest, perceptron, rows = _digits(folder)
-    quantized = folder / "perceptron.int8.onnx"
-    asked = {
-        "perceptron": [perceptron, "--max-drop", "3pp", "-o", quantized],
-        "the quantized perceptron again": [quantized, "-o", folder / "again.onnx"],
-        "forest of trees": [forest, "-o", folder / "forest.int8.onnx"],
+    forest, perceptron, tiny, rows = _digits(folder)
+    quantized, out = folder / "perceptron.int8.onnx", ("-o", folder / "out.onnx")
+    asked: dict[str, list[object]] = {
+        "perceptron": [perceptron, "-o", quantized],
+        "the quantized perceptron again": [quantized, *out],
+        "forest of trees": [forest, *out],
+        "perceptron of 4 neurons, if not smaller": [tiny, *out, "--max-size-ratio", "1"],
+        "perceptron of 4 neurons, if not faster": [tiny, *out, "--min-speedup", "1.05"],
     }
+    shared = ["--max-drop", "5pp", "--max-evals", "0", "--calibration", rows[0], "--data", rows[1], "--json"]
     lines = []
     for name, arguments in asked.items():
         done = subprocess.run(
-            [MLX, "quantize", *map(str, arguments), "--calibration", rows[0], "--data", rows[1], "--json"],
+            [MLX, "quantize", *map(str, (*arguments, *shared))],
             cwd=folder,
             capture_output=True,
             text=True,
@@ -255,8 +258,8 @@ def _refusals(folder: Path) -> None:
     table("Refusals", lines, ("model", "exit code", "answer"))
 
 
-def _digits(folder: Path) -> tuple[Path, Path, tuple[Path, Path]]:
-    """Two classifiers of handwritten digits, and rows to calibrate on and to judge by."""
+def _digits(folder: Path) -> tuple[Path, Path, Path, tuple[Path, Path]]:
+    """Three classifiers of handwritten digits, and rows to calibrate on and to judge by."""
     import onnx
     import pandas as pd
     from skl2onnx import to_onnx
@@ -271,6 +274,7 @@ def _digits(folder: Path) -> tuple[Path, Path, tuple[Path, Path]]:
     for name, estimator in (
         ("forest", RandomForestClassifier(10, random_state=0)),
         ("perceptron", MLPClassifier((96, 48), max_iter=80, random_state=0, early_stopping=True)),
+        ("tiny", MLPClassifier((4,), max_iter=80, random_state=0, early_stopping=True)),
     ):
         estimator.fit(pixels[:700], labels[:700])
         paths[name] = folder / f"{name}.onnx"
@@ -279,7 +283,7 @@ def _digits(folder: Path) -> tuple[Path, Path, tuple[Path, Path]]:
     for path, part in zip(files, (slice(700, 1000), slice(1000, None)), strict=True):
         rows = pd.DataFrame(pixels[part], columns=[f"p{index:02}" for index in range(64)])
         rows.assign(label=labels[part].astype(str)).to_parquet(path)
-    return paths["forest"], paths["perceptron"], files
+    return paths["forest"], paths["perceptron"], paths["tiny"], files
 
 
 if __name__ == "__main__":

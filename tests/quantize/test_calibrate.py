@@ -11,7 +11,7 @@ from onnx import helper
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.quantize.calibrate import BINS, Histogram, Range, calibrate
-from mlx_platform.quantize.rule import Rule
+from mlx_platform.quantize.rule import Rule, parse_rule
 
 FLOATS = npst.arrays(
     np.float32,
@@ -90,7 +90,8 @@ def test_inputs_and_inner_tensors_have_the_extremes_of_all_rows(dense: Path, tmp
     assert seen["y"].count == product.size
 
 
-def test_rows_may_differ_in_shape(tmp_path: Path, save_model) -> None:
+@pytest.mark.parametrize("method", ["minmax", "percentile:99", "entropy"])
+def test_rows_may_differ_in_shape_for_every_rule(tmp_path: Path, save_model, method: str) -> None:
     weight = np.eye(4, dtype=np.float32)
     model = save_model(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
@@ -98,11 +99,43 @@ def test_rows_may_differ_in_shape(tmp_path: Path, save_model) -> None:
         {"y": ["n", "l", 4]},
         {"w": weight},
     )
-    batches = [np.full((1, length, 4), length) for length in (3, 0, 7, 1)]
+    batches = [np.full((rows, length, 4), length) for rows, length in ((1, 3), (2, 0), (3, 7), (1, 1))]
 
-    seen = calibrate(model, ["x"], feeds(*batches), tmp_path)
+    seen = calibrate(model, ["x", "y"], feeds(*batches), tmp_path)
 
-    assert seen["x"].extremes() == Range(1.0, 7.0)
+    assert seen["x"].extremes() == seen["y"].extremes() == Range(1.0, 7.0)
+    assert seen["x"].count == 4 * (3 + 21 + 1)
+    assert parse_rule(method).ranges(seen)["y"] == Range(1.0, 7.0)
+
+
+def test_early_rows_count_as_much_as_late_ones(dense: Path, tmp_path: Path) -> None:
+    first, rest = np.full((1, 16), -50.0), [np.full((1, 16), value) for value in (1.0, 2.0) * 10]
+
+    seen = calibrate(dense, ["x"], feeds(first, *rest), tmp_path)
+
+    assert seen["x"].extremes() == Range(-50.0, 2.0)
+
+
+def test_inputs_without_dimensions_are_no_rows(tmp_path: Path, save_model) -> None:
+    model = save_model(
+        [helper.make_node("Mul", ["s", "x"], ["z"]), helper.make_node("MatMul", ["z", "w"], ["y"])],
+        {"s": [], "x": ["n", 2]},
+        {"y": ["n", 2]},
+        {"w": np.eye(2, dtype=np.float32)},
+    )
+    told: list[int] = []
+    batch = {"s": np.float32(3), "x": np.ones((5, 2), np.float32)}
+
+    seen = calibrate(
+        model,
+        ["z"],
+        [{name: np.asarray(value) for name, value in batch.items()}],
+        tmp_path,
+        advance=told.append,
+    )
+
+    assert seen["z"].extremes() == Range(3.0, 3.0)
+    assert told == [5]
 
 
 def test_a_row_that_makes_a_tensor_infinite_is_named(tmp_path: Path, save_model) -> None:

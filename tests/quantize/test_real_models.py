@@ -189,3 +189,36 @@ def test_a_classifier_of_files_keeps_its_answers_at_a_quarter_of_the_size(
     )
     assert len(old) == 100
     assert np.mean(old.argmax(axis=1) == new.argmax(axis=1)) >= 0.95
+
+
+def test_trees_whose_answers_are_maps_are_refused_and_a_pipeline_with_a_network_is_not(
+    digits, tmp_path: Path
+) -> None:
+    import onnx
+    from skl2onnx import to_onnx
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    network = MLPClassifier((64,), max_iter=100, n_iter_no_change=3, tol=0.01, random_state=0)
+    estimators = {
+        "forest": RandomForestClassifier(3, max_depth=4, random_state=0),
+        "pipeline": make_pipeline(StandardScaler(), network),
+    }
+    (tmp_path / "models").mkdir()
+    for name, estimator in estimators.items():
+        estimator.fit(digits.train, digits.train_labels)
+        model = to_onnx(estimator, digits.train[:1], target_opset=17)
+        assert "ZipMap" in {node.op_type for node in model.graph.node}
+        onnx.save(model, tmp_path / "models" / f"{name}.onnx")
+    models = tmp_path / "models"
+
+    with pytest.raises(UndecidedError, match="Trees compare features with thresholds"):
+        static(models / "forest.onnx", tmp_path / "f", digits.feeds())
+    made = static(models / "pipeline.onnx", tmp_path / "p", digits.feeds())
+
+    assert made.verified.quantized_layers == 2
+    old, new = (start(path).run(None, {"X": digits.test}) for path in (models / "pipeline.onnx", made.path))
+    assert np.mean(old[0] == new[0]) > 0.97
+    assert isinstance(new[1][0], dict)
