@@ -99,6 +99,26 @@ def test_the_weights_of_recurrent_layers_in_branches_are_halved(save_model, tmp_
         plan_of("static", made.prepared)
 
 
+def test_a_weight_that_callers_may_replace_stays_as_it_is(save_model, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(16, 16)).astype(np.float32) for name in ("w", "v")}
+    weights["u"] = weights["w"]
+    nodes = [
+        helper.make_node("MatMul", [a, b], [c], c)
+        for a, b, c in (("x", "w", "g"), ("g", "u", "h"), ("h", "v", "y"))
+    ]
+    path = save_model(nodes, {"x": ["n", 16], "w": [16, 16]}, {"y": ["n", 16]}, weights)
+    feeds = [{"x": rng.normal(size=(2, 16)).astype(np.float32)}]
+
+    made = made_by("fp16", path, tmp_path / "q", feeds)
+
+    stored = {tensor.name: tensor.data_type for tensor in onnx.load(made.path).graph.initializer}
+    half = onnx.TensorProto.FLOAT16
+    assert stored == {"w": onnx.TensorProto.FLOAT, "u:half": half, "v:half": half}
+    replaced = {**feeds[0], "w": np.zeros((16, 16), np.float32)}
+    assert not run(made.path, replaced)[0].any()
+
+
 def test_int4_weights_are_the_smallest(perceptron: Path, digits, tmp_path: Path) -> None:
     made = made_by("int4", perceptron, tmp_path / "q", digits.feeds())
 

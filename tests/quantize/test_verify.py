@@ -44,3 +44,8 @@ def test_a_file_that_does_not_load_is_refused(dense: Path, tmp_path: Path) -> No
 
     with pytest.raises(UndecidedError, match="cannot load"):
         verify(dense, broken, ROWS, tmp_path)
+
+
+def test_a_model_that_was_not_run_is_refused(dense: Path, tmp_path: Path) -> None:
+    with pytest.raises(UndecidedError, match="no input to run"):
+        verify(dense, dense, [], tmp_path)

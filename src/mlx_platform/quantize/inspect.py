@@ -197,8 +197,8 @@ def refuse_unsuitable(inspection: Inspection, source: str, methods: Sequence[str
 
 def matrices_of(graph: Any) -> list[Any]:
     """The initializers of one graph that are worth a smaller type than float32, whoever reads them."""
-    outputs = {value.name for value in graph.output}
-    return [tensor for tensor in graph.initializer if _is_matrix(tensor) and tensor.name not in outputs]
+    seen_outside = {value.name for value in (*graph.input, *graph.output)}
+    return [tensor for tensor in graph.initializer if _is_matrix(tensor) and tensor.name not in seen_outside]
 
 
 def _is_matrix(tensor: Any) -> bool:

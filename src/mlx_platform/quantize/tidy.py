@@ -51,7 +51,7 @@ def share_equal(graph: Any) -> None:
     shared: dict[tuple[Any, ...], str] = {}
     moved: dict[str, Any] = {}
     for part in all_graphs(graph):
-        fixed = {value.name for value in part.output}
+        fixed = {value.name for value in (*part.input, *part.output)}
         renamed = {}
         for tensor in part.initializer:
             if len(tensor.raw_data) < _LARGE or tensor.name in fixed:

@@ -1,5 +1,6 @@
 """A quantized model is believed only after it was loaded as serving loads it, and has run."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlx_platform.core.errors import UndecidedError
-from mlx_platform.core.tensors import Array, Tensors
+from mlx_platform.core.tensors import Tensors
 from mlx_platform.core.text import printable
 from mlx_platform.quantize.agreement import relative_error
 from mlx_platform.quantize.inspect import inspect, inspect_file, is_kernel
@@ -16,6 +17,9 @@ from mlx_platform.quantize.plan import Plan
 from mlx_platform.quantize.runtime import refused, start
 from mlx_platform.quantize.storage import load, remove, save_showing, size_with_weights
 from mlx_platform.quantize.tidy import all_graphs, all_nodes
+
+_QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_AT_ONCE = 8  # layers whose outputs are held at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ def verify(
     session, optimized_before = _started(original, folder, threads)
     quantized_session, optimized_after = _started(quantized, folder, threads)
     _same_signature(session, quantized_session)
+    if not probe:
+        raise UndecidedError("There is no input to run the quantized model on. Nothing was written.")
     names = [output.name for output in session.get_outputs()]
     exact = start(quantized, threads=threads, exact=True)
     overflow = 0.0
@@ -175,14 +181,35 @@ def layer_errors(
     """How much error has gathered at each quantized layer, the worst first."""
     before, after = load(prepared), load(quantized)
     pairs = _pairs(before, after, {layer.node for layer in chosen.layers})
-    old = _run_showing(before, [pair[1] for pair in pairs], probe, folder / "layers-before.onnx", threads)
-    new = _run_showing(after, [pair[2] for pair in pairs], probe, folder / "layers-after.onnx", threads)
     operators = {layer.node: layer.operator for layer in chosen.layers}
-    found = [
-        LayerError(node, operators[node], relative_error(old[mine], new[theirs]))
-        for node, mine, theirs in pairs
-    ]
+    paths = folder / "layers-before.onnx", folder / "layers-after.onnx"
+    save_showing(before, [pair[1] for pair in pairs], paths[0])
+    save_showing(after, [pair[2] for pair in pairs], paths[1])
+    sessions = [start(path, threads=threads) for path in paths]
+    found = []
+    for at in range(0, len(pairs), _AT_ONCE):
+        group = pairs[at : at + _AT_ONCE]
+        errors = _errors_of(group, sessions, probe)
+        found += [
+            LayerError(pair[0], operators[pair[0]], error) for pair, error in zip(group, errors, strict=True)
+        ]
+    for path in paths:
+        remove(path)
     return tuple(sorted(found, key=lambda entry: -entry.error))
+
+
+def _errors_of(
+    pairs: Sequence[tuple[str, str, str]], sessions: Sequence[Any], probe: Sequence[Tensors]
+) -> list[float]:
+    """The relative errors of a few layers; only one batch of their outputs is held at a time."""
+    sums = np.zeros((len(pairs), 2))
+    names = [pair[1] for pair in pairs], [pair[2] for pair in pairs]
+    for feeds in probe:
+        outputs = [session.run(side, dict(feeds)) for session, side in zip(sessions, names, strict=True)]
+        for index, (old, new) in enumerate(zip(*outputs, strict=True)):
+            before, after = old.astype(np.float64), new.astype(np.float64)
+            sums[index] += ((after - before) ** 2).sum(), (before**2).sum()
+    return [math.sqrt(wrong / whole) if whole else (math.inf if wrong else 0.0) for wrong, whole in sums]
 
 
 def _pairs(before: Any, after: Any, nodes: set[str]) -> list[tuple[str, str, str]]:
@@ -206,18 +233,3 @@ def _pairs(before: Any, after: Any, nodes: set[str]) -> list[tuple[str, str, str
         if mine in old and shown in new:
             pairs.append((node.name, mine, shown))
     return pairs
-
-
-_QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
-
-
-def _run_showing(
-    model: Any, names: Sequence[str], probe: Sequence[Tensors], path: Path, threads: int
-) -> dict[str, Array]:
-    save_showing(model, names, path)
-    session = start(path, threads=threads)
-    runs = [session.run(list(names), dict(feeds)) for feeds in probe]
-    remove(path)
-    return {
-        name: np.concatenate([run[index].reshape(-1) for run in runs]) for index, name in enumerate(names)
-    }
