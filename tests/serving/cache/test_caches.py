@@ -61,6 +61,24 @@ def test_secrets_come_from_the_environment(load):
     assert found.answers.store._secret == b"k"
 
 
+@pytest.mark.parametrize(
+    ("url", "password", "missing"),
+    [
+        ("redis://cache.example:6379/0", "", "a password"),
+        ("redis://cache.example:6379/0", "w", "TLS"),
+        ("rediss://cache.example:6379/0", "", "a password"),
+        ("rediss://cache.example:6379/0", "w", ""),
+        ("redis://localhost:6379/0", "", ""),
+        ("redis://[::1]:6379/0", "", ""),
+        ("unix:///run/redis.sock", "", ""),
+    ],
+)
+def test_a_redis_elsewhere_that_anybody_could_be_is_warned_of(load, caplog, url, password, missing):
+    names = {"redis_password_env": "WORD"} if password else {}
+    caches(load("affine"), {"WORD": password}, backend="redis", redis_url=url, **names)
+    assert (missing in caplog.text) if missing else not caplog.text
+
+
 def test_a_variable_sets_a_key_of_a_table_within_a_table(tmp_path):
     (tmp_path / "mlx.toml").write_text('[serving.semantic_cache]\nmodels = ["faq-*"]\n')
     environment = {

@@ -235,6 +235,20 @@ def test_writes_that_find_no_room_are_left_out_and_counted(redis):
     running(scenario)
 
 
+def test_after_the_end_nothing_is_asked_and_what_was_written_is_there(redis):
+    async def scenario(opened):
+        model = Doubling(await ready(shared_answers(redis.url)))
+        opened.append(model.answers)
+        await model.ask(1)
+        await model.answers.store.redis.close()
+        assert len(redis.keys()) == 1
+        asked = exchange()
+        assert await model.ask(1, made=asked) == 2
+        assert asked.cache == "bypass"
+
+    running(scenario)
+
+
 def test_an_address_that_is_none_is_said_so(redis):
     with pytest.raises(UsageError, match="no address of a Redis server"):
         RedisStore(RedisAddress("http://127.0.0.1"))

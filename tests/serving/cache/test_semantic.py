@@ -232,6 +232,19 @@ def test_a_lookup_that_takes_too_long_is_not_waited_for(models):
     with_engine(models, scenario, timeout_ms=20.0)
 
 
+def test_an_answer_that_comes_after_the_end_is_given_and_not_kept(models):
+    async def scenario(engine):
+        semantic = engine.caches.answers.semantic
+        asked = exchange(endpoint="predict", rows=1, inputs={"text": np.array(["great film"], object)})
+        near = await semantic.find(("probabilities",), asked)
+        semantic.close()
+        semantic.keep(near, {"probabilities": np.zeros((1, 2))})
+        assert await semantic.find(("probabilities",), asked) is None
+        assert len(semantic.meanings) == 0
+
+    with_engine(models, scenario)
+
+
 def test_a_model_that_finds_everything_alike_is_not_served_with(models):
     async def scenario(engine):
         raise AssertionError(engine)

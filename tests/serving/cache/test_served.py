@@ -148,3 +148,34 @@ def test_the_log_says_which_answers_were_remembered(start_server, packages, tmp_
     assert records[0].outputs == records[1].outputs
     assert records[1].batch_rows == 0
     assert stats.records == 3
+
+
+def test_a_server_does_not_care_what_becomes_of_its_redis(start_server, packages, redis):
+    cache = {"backend": "redis", "redis_url": redis.url, "redis_timeout_ms": 250.0, "min_hit_rate": 0.0}
+    server = start_server(packages["affine"], cache=cache)
+    asked = 0
+
+    def outcomes(until, most=2000):
+        """What the answers say until one says this."""
+        nonlocal asked
+        found = set()
+        for number in range(most):
+            reply = server.infer({"x": tensor([1, 4], [number % 3, 0, 0, 0])})
+            assert reply.status == 200
+            asked += 1
+            found.add(reply.headers["x-cache"])
+            if until in found:
+                return found
+        raise AssertionError(found)
+
+    assert outcomes("hit") >= {"miss", "hit"}
+    redis.stop()
+    assert outcomes("bypass") <= {"miss", "bypass"}
+    redis.start()
+    assert outcomes("hit") >= {"miss", "hit"}
+    counts = metrics(server, "mlx_cache_requests_total")
+    assert sum(counts.values()) == asked
+    assert metrics(server, "mlx_cache_redis_up") == {"": 1}
+    assert metrics(server, "mlx_cache_errors_total")['reason="connection"'] >= 1
+    assert server.stop() == 0
+    assert "Traceback" not in server.errors.read_text()

@@ -1,10 +1,11 @@
 """The caches of one version, put together as the settings say, with their counts."""
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from mlx_platform.serving.cache.telling import Telling
 from mlx_platform.serving.exchange import Exchange
 from mlx_platform.serving.metrics import Sample
 
+_THIS_MACHINE = frozenset((None, "127.0.0.1", "::1", "localhost"))
+_logger = logging.getLogger(__name__)
 _MOST_GOLDEN = 64  # texts; each is compared with each
 
 
@@ -195,9 +198,20 @@ def _store(
         timeout=wanted.redis_timeout_ms / 1000,
         keep=wanted.redis_ttl_s,
     )
+    _warn_of_strangers(parts, password=bool(address.password))
     secret = _secret(environment, wanted.secret_env, "secret_env").encode()
     specs = {spec.name: spec for spec in model.session.outputs}
     return Shared(RedisStore(address), specs, secret, wanted.max_value_bytes)
+
+
+def _warn_of_strangers(address: SplitResult, *, password: bool) -> None:
+    nearby = address.scheme == "unix" or address.hostname in _THIS_MACHINE
+    lacks = "a password" if not password else "TLS (rediss://)" if address.scheme != "rediss" else ""
+    if lacks and not nearby:
+        _logger.warning(
+            "Redis is on another machine and asked without %s: others may read and write answers there.",
+            lacks,
+        )
 
 
 def _secret(environment: Mapping[str, str], variable: str, key: str) -> str:

@@ -95,6 +95,7 @@ class RedisStore:
         writing = self._tasks.get("write")
         if writing is not None and not writing.done():
             await asyncio.wait((writing,), timeout=_WRITE_PATIENCE * self._address.timeout)
+        self.breaker.fail(surely=True)  # so that nobody asks any more
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

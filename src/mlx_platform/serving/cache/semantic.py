@@ -9,7 +9,9 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.serving.cache.embedder import TOGETHER, UNRELATED, Embedder
@@ -140,17 +142,22 @@ class Semantic:
 
     def keep(self, found: Found, answer: Tensors) -> None:
         """Keep an answer for questions that mean the same."""
-        self._thread.submit(self.meanings.add, found.partition, found.vector, answer)
+        self._submit(self.meanings.add, found.partition, found.vector, answer)
 
     def check(self, found: Found, answer: Tensors) -> None:
         """Count whether the remembered answer says the same as the model's own."""
-        self._thread.submit(self._compare, found.answer or {}, answer)
+        self._submit(self._compare, found.answer or {}, answer)
 
     def close(self) -> None:
-        """Give up what is being looked up."""
+        """Give up what is being looked up; from now on nothing is."""
+        self.off = True
         if self._task is not None:
             self._task.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, work: Callable[..., None], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # closed, while the model was still answering
+            self._thread.submit(work, *arguments)
 
     def _partition(self, text: str, outputs: tuple[str, ...], exchange: Exchange) -> bytes:
         others = {name: column for name, column in exchange.inputs.items() if name != self._column}
