@@ -131,3 +131,32 @@ def test_a_cell_that_the_model_cannot_take_is_named_by_its_row_in_the_file(tmp_p
 
     with pytest.raises(UsageError, match=r"c.parquet: .*'f1', row 400"):
         list(feeds(model_of(tmp_path, ["n", 3]), bad))
+
+
+def test_candidates_are_compared_on_rows_that_neither_judge_nor_calibrate_where_there_are_enough(
+    write_rows,
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(MOST_ROWS + 320, 2))
+    rows[5] = rows[-1]  # one that judges as well
+    found = read(
+        write_rows("c.parquet", rows[: MOST_ROWS + 200]),
+        write_rows("d.parquet", rows[MOST_ROWS + 200 :], np.arange(120)),
+    )
+
+    assert found.search.rows == 200 - (5 not in found.calibration.numbers)
+    assert not set(found.search.numbers) & set(found.calibration.numbers)
+    assert 5 not in found.search.numbers
+    assert found.search.name(0).startswith(f"row {found.search.numbers[0]} of")
+
+
+def test_few_calibration_rows_are_compared_on_as_well(write_rows) -> None:
+    rows = np.random.default_rng(0).normal(size=(400, 2))
+    calibration, data = (
+        write_rows("c.parquet", rows[:300]),
+        write_rows("d.parquet", rows[300:], np.arange(100)),
+    )
+
+    first, again = read(calibration, data).search, read(calibration, data).search
+
+    assert first.rows == 256
+    assert first.numbers.tolist() == again.numbers.tolist() == sorted(set(first.numbers))
