@@ -42,7 +42,7 @@ COLUMNS = 16
 MOST_GROWTH = 1.0  # MB an hour
 LEAST_SECONDS = 900.0  # of samples, before memory that grows is called a leak
 WARM_UP = 1 / 6  # of the time, at most ten minutes: caches fill, arenas grow
-BURST_EVERY, BURST_SECONDS, BURST_CLIENTS = 30.0, 2.0, 48
+BURST_EVERY, BURST_SECONDS = 30.0, 2.0
 INFER = "/v2/models/soak/infer"
 JSON = {"Content-Type": "application/json"}
 CHILD = """
@@ -301,7 +301,7 @@ def load(server: Server, seen: Seen, options: argparse.Namespace) -> None:
         time.sleep(min(BURST_EVERY, max(end - time.monotonic(), 0)))
         over = threading.Event()
         burst += 1
-        crowd = [Client(server, seen, over, 1000 * burst + n, 0) for n in range(BURST_CLIENTS)]
+        crowd = [Client(server, seen, over, 1000 * burst + n, 0) for n in range(options.crowd)]
         for client in crowd:
             client.start()
         time.sleep(BURST_SECONDS)
@@ -394,6 +394,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=8, help="that are there all the time")
     parser.add_argument("--rate", type=float, default=100.0, help="requests per second of those")
+    parser.add_argument("--crowd", type=int, default=48, help="clients of a burst")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between samples")
     parser.add_argument("--inject", choices=("none", "leak", "drop"), default="none")
     options = parser.parse_args()

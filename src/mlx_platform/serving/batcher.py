@@ -294,7 +294,7 @@ class Batcher:
         elif error is not None:
             self._give_up_parts(whole)
             whole.future.set_exception(error)
-        elif all(part.future.done() and not part.future.cancelled() for part in whole.parts):
+        elif all(_is_answered(part) for part in whole.parts):
             whole.future.set_result(_assembled(whole))
 
     def _give_up_parts(self, whole: Job) -> None:
@@ -525,6 +525,12 @@ def _fail(jobs: Iterable[Job], error: BaseException) -> None:
     for job in jobs:
         if not job.future.done():
             job.future.set_exception(error)
+
+
+def _is_answered(part: Job) -> bool:
+    """Whether a part has an answer; one that has failed speaks up by itself, perhaps later in this tick."""
+    future = part.future
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def _assembled(whole: Job) -> Answer:
