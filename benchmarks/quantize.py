@@ -253,7 +253,10 @@ def _refusals(folder: Path) -> None:
             check=False,
         )
         answer = json.loads(done.stdout or done.stderr)
-        said = answer["error"]["message"] if answer.get("error") else answer.get("summary", "")
+        missed = [
+            gate["name"] for gate in (answer["data"] or {}).get("gates", ()) if gate["verdict"] != "pass"
+        ]
+        said = answer["error"]["message"] if answer["data"] is None else ", ".join(missed) or "made"
         lines.append((name, str(done.returncode), said))
     table("Refusals", lines, ("model", "exit code", "answer"))
 
