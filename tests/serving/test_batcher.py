@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mlx_platform.core.errors import DeadlineError, UnavailableError, UsageError
 from mlx_platform.serving.batcher import Batcher
 from mlx_platform.serving.costs import Costs
-from mlx_platform.serving.job import HIGH, LOW, Job, QueueFullError
+from mlx_platform.serving.job import HIGH, LOW, Answer, Job, QueueFullError
 
 
 @pytest.mark.parametrize("inline", [True, False])
