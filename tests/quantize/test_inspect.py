@@ -108,6 +108,10 @@ def test_operators_outside_the_standard_are_counted(save_model) -> None:
     assert found.numbers == 16
 
 
+def test_the_machine_learning_part_of_the_standard_is_not_outside_of_it(forest: Path) -> None:
+    assert look(forest).foreign == {}
+
+
 @pytest.mark.parametrize(
     ("second", "reason"),
     [

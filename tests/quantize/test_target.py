@@ -80,7 +80,11 @@ def test_an_unknown_target_is_named_with_the_closest() -> None:
 
 @pytest.mark.parametrize(
     ("target", "machine", "says"),
-    [(AVX2, VNNI, "--target x86-vnni"), (VNNI, AVX2, "overflow"), (ARM, AVX2, "not those of the target")],
+    [
+        (AVX2, VNNI, "--target x86-vnni"),
+        (VNNI, AVX2, "not those of the target"),
+        (ARM, AVX2, "not those of the target"),
+    ],
 )
 def test_a_target_unlike_this_machine_is_commented_on(target: Target, machine: Target, says: str) -> None:
     assert says in caution(target, machine)

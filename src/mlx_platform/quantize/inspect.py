@@ -23,6 +23,7 @@ TAKES: Mapping[str, frozenset[str]] = {
 }
 """The operators that each method takes; float16 takes matrices, whoever reads them."""
 STANDARD = ("", "ai.onnx")  # names of the domain of ONNX's own operators
+_KNOWN = (*STANDARD, "ai.onnx.ml")  # the domains that the ONNX standard describes
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 _NO_RECURRENT_KERNEL = "Recurrent layers have no static integer kernel."
 _CONVERSIONS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
@@ -129,7 +130,7 @@ def inspect(model: Any) -> Inspection:
         opset=domains.get("ai.onnx", 0),
         domains=domains,
         operators=dict(Counter(node.op_type for node in (*graph.node, *inner)).most_common()),
-        foreign=dict(Counter(node.op_type for node in (*graph.node, *inner) if node.domain not in STANDARD)),
+        foreign=dict(Counter(node.op_type for node in (*graph.node, *inner) if node.domain not in _KNOWN)),
         datatypes=dict(Counter(_type_name(tensor.data_type) for tensor in graph.initializer).most_common()),
         layers=layers,
         left_out=left_out,

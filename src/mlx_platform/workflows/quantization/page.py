@@ -19,7 +19,7 @@ _METHODS = {
     "static": "static INT8, weights per output channel, activations per tensor",
     "dynamic": "dynamic INT8, weights per output channel, activations as they come",
     "fp16": "weights in float16, computed in float32",
-    "int4": "weights in INT4 by blocks, computed in float32",
+    "int4": "weights in INT4, activations in INT8 as they come, both by blocks of 32",
 }
 _FLAGS = {"speedup": "--min-speedup", "size_ratio": "--max-size-ratio"}
 
@@ -115,6 +115,8 @@ def _change(outcome: Outcome) -> str:
 
 
 def _facts(outcome: Outcome) -> tuple[Fact, ...]:
+    from mlx_platform.quantize.methods import recipe_of
+
     calibration, made = outcome.rows.calibration, outcome.made
     rows = plural(calibration.rows, "row")
     if calibration.rows < calibration.rows_in_file:
@@ -126,7 +128,7 @@ def _facts(outcome: Outcome) -> tuple[Fact, ...]:
         Fact("source", outcome.subject.ref),
         Fact("version", outcome.version.ref if outcome.version else "none"),
         Fact("method", _METHODS[made.method]),
-        Fact("processor", str(made.target)),
+        Fact("processor", str(made.target) if recipe_of(made.method).integer else "any"),
         Fact("quantized", layers),
         Fact("calibration", f"{calibration.path}, {rows}"),
         Fact(
