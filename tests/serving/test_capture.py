@@ -59,6 +59,7 @@ def test_it_keeps_requests_with_their_data_timings_and_batch_size(capture):
         "status": 400,
         "rows": 2,
         "batch_rows": 8,
+        "cache": "off",
         "timings_ms": {"queue": 1.2346, "total": 200.0},
         "steps_ms": {"tokenize": 2.0},
         "error": "It failed.",

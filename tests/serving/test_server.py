@@ -195,8 +195,8 @@ def test_an_idle_connection_does_not_hold_up_the_end(serve):
         assert time.monotonic() - began < 10
 
 
-def test_work_for_a_client_that_has_gone_is_dropped(serve):
-    server = serve("countdown", max_batch_size=1, request_timeout_ms=30_000)
+def test_work_for_a_client_that_has_gone_is_dropped(serve, tmp_path):
+    server = serve("countdown", max_batch_size=1, request_timeout_ms=30_000, traffic=tmp_path / "log")
     trips = trips_for(server, 0.4)
     body = orjson.dumps({"inputs": [{"name": "n", **slow(trips)["n"]}]})
     message = b"POST /v2/models/countdown/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -205,6 +205,14 @@ def test_work_for_a_client_that_has_gone_is_dropped(serve):
             connection.sendall(message + body)
     wait_until(lambda: server.metric("mlx_queue_rows") == 0)
     assert server.metric("mlx_abandoned_total") >= 8
+    wait_until(lambda: server.metric("mlx_in_flight") == 0)
+    assert server.metric("mlx_failures_total", reason="abandoned") >= 8
+    assert server.metric("mlx_predictions_total") == server.metric("mlx_traffic_served_total")
+    assert server.stop() == 0
+    records, _ = read_log(tmp_path / "log")
+    left = [record for record in records if record.status == 499]
+    assert len(left) >= 8
+    assert all(record.error.startswith("The client left") and record.inputs for record in left)
 
 
 def test_the_log_holds_what_was_asked_and_answered(serve, tmp_path, load):

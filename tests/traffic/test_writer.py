@@ -65,6 +65,23 @@ def test_when_the_queue_is_full_the_newest_records_are_dropped_and_counted(
     assert log.counters.pending == 0
 
 
+def test_records_that_a_loss_of_power_would_take_are_told(
+    writer: Any, record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = writer()
+    gate = threading.Event()
+    sync = log._sink.sync
+    monkeypatch.setattr(log._sink, "sync", lambda: (gate.wait(30), sync()))
+    for seq in range(1, 11):
+        log.log(record(seq))
+    while log.counters.logged < 10:
+        time.sleep(0.001)
+    assert log.counters.unsynced == 10
+    gate.set()
+    log.flush()
+    assert log.counters.unsynced == 0
+
+
 def test_many_threads_lose_no_count(folder: Path, writer: Any, record: Any) -> None:
     log = writer(queue_bytes=100_000, sample=0.7)
 

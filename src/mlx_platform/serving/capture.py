@@ -142,6 +142,7 @@ def _facts(exchange: Exchange, status: int, total: float) -> dict[str, Any]:
         "status": status,
         "rows": exchange.rows,
         "batch_rows": exchange.batch_rows,
+        "cache": exchange.cache,
         "timings_ms": timings | {"total": round(total * 1000, 4)},
         "steps_ms": steps,
     }

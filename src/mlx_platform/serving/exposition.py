@@ -111,6 +111,9 @@ class Collector:
             "mlx_traffic_deleted_segments", "Segments deleted to stay in bounds.", counters.deleted_segments
         )
         yield self._counter("mlx_traffic_sync_errors", "Failed flushes to disk.", counters.sync_errors)
+        yield self._gauge(
+            "mlx_traffic_unsynced", "Records written that are not durable yet.", counters.unsynced
+        )
         yield self._gauge("mlx_traffic_pending", "Records not written yet.", counters.pending)
 
     def _about_gpus(self) -> Iterator["Metric"]:

@@ -66,6 +66,7 @@ class Observation:
             "mlx.request_id": exchange.request_id,
             "mlx.rows": exchange.rows,
             "mlx.batch_rows": exchange.batch_rows,
+            "mlx.cache": exchange.cache,
             **self._about,
         }
         name = f"{exchange.endpoint} {self._about['mlx.model']}"

@@ -72,6 +72,11 @@ class Sink:
         self._synced_at = time.monotonic()
         self._sealer: subprocess.Popen[bytes] | None = None
 
+    @property
+    def unsynced(self) -> int:
+        """How many written records a loss of power would still take."""
+        return len(self._unsynced)
+
     def write(self, record: Record, line: bytes) -> None:
         """Append a line to its segment.
 

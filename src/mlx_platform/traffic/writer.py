@@ -37,7 +37,8 @@ _log = logging.getLogger(__name__)
 class Counters:
     """What became of the records; once the queue is empty, served = logged + dropped + sampled out.
 
-    `dropped` holds a count by reason, one of `DROP_REASONS`.
+    `dropped` holds a count by reason, one of `DROP_REASONS`; `unsynced` are the logged records that a loss
+    of power would still take.
     """
 
     served: int
@@ -45,6 +46,7 @@ class Counters:
     dropped: Mapping[str, int]
     sampled_out: int
     pending: int
+    unsynced: int
     deleted_segments: int
     sync_errors: int
 
@@ -132,6 +134,7 @@ class TrafficWriter:
                 dropped=dict(self._dropped),
                 sampled_out=self._sampled_out,
                 pending=len(self._queue) + self._taken,
+                unsynced=self._sink.unsynced,
                 deleted_segments=self._sink.deleted_segments,
                 sync_errors=self._sink.sync_errors,
             )
