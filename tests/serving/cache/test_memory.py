@@ -3,6 +3,7 @@
 import hashlib
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,14 +89,24 @@ def test_frequencies_are_never_too_low_and_fade():
     assert frequencies.estimate(hashed(4)) < before + 1
 
 
-def test_a_cache_that_nobody_hits_is_left_alone_until_questions_repeat():
+def question(number, kind="numbers"):
+    if kind == "numbers":
+        return {"x": np.array([[number, 1.0]], np.float32), "y": np.array([number])}
+    if kind == "long":
+        return {"x": np.full((1, 50_000), number, np.float32)}
+    return {"text": np.array([f"{'word ' * 1000}{number}{' word' * 1000}", f"and {number}"], object)}
+
+
+@pytest.mark.parametrize("kind", ["numbers", "long", "texts"])
+def test_a_cache_that_nobody_hits_is_left_alone_until_questions_repeat(kind):
     worth = Worth(0.05, window=64)
     for number in range(64):
-        assert worth.takes(hashed(number))
+        assert worth.takes(question(number, kind))
         worth.learn(hit=False)
     assert worth.sampling
-    asked = [number for number in range(4000) if worth.takes(hashed(number))]
-    assert 4000 / 32 < len(asked) < 4000 / 8
+    asked = [number for number in range(800) if worth.takes(question(number, kind))]
+    assert 800 / 32 < len(asked) < 800 / 8
+    assert all(worth.takes(question(number, kind)) for number in asked)
     for _ in asked[:8]:
         worth.learn(hit=True)
     assert not worth.sampling

@@ -1,7 +1,15 @@
 """Who is let into a full cache, and when a cache is worth asking at all."""
 
 import struct
+from zlib import crc32
 
+import numpy as np
+
+from mlx_platform.core.tensors import Tensors
+
+_ONE_IN = 16  # questions of a sample
+_PART = 2048
+_LONG_BYTES = 65_536
 _MOST = 15
 _PLACES = struct.Struct("<2I")
 _HALVED = bytes(value >> 1 for value in range(256))
@@ -51,8 +59,9 @@ class Frequencies:
 class Worth:
     """Decides which questions a cache is asked: all, or a sample while hardly any of them repeats.
 
-    The sample is chosen by the key, so that a question which repeats is in it each time or never: its hit
-    rate is that of all questions, and when it rises, the cache is asked about everything again.
+    The sample is chosen by the question, so that one which repeats is in it each time or never: its hit rate
+    is that of all questions, and when it rises, the cache is asked about everything again. The choice costs
+    less than a key.
 
     Args:
         least: the share of hits from which the cache is worth its cost; 0 asks it always.
@@ -66,9 +75,9 @@ class Worth:
         self._asked = 0
         self._hits = 0
 
-    def takes(self, key: bytes) -> bool:
-        """Whether this question goes to the cache."""
-        return not self.sampling or key[-1] < 16  # one key in 16
+    def takes(self, arrays: Tensors) -> bool:
+        """Whether the question with these inputs goes to the cache."""
+        return not self.sampling or _draw(arrays) % _ONE_IN == 0
 
     def learn(self, *, hit: bool) -> None:
         """What came of a question that went to the cache."""
@@ -77,3 +86,18 @@ class Worth:
         if self._asked >= (self._window // 8 if self.sampling else self._window):
             self.sampling = self._hits < self._least * self._asked
             self._asked = self._hits = 0
+
+
+def _draw(arrays: Tensors) -> int:
+    """A number that depends on the values alone; of long ones on a part of them."""
+    drawn = 0
+    for array in arrays.values():
+        flat = array.reshape(-1)
+        if array.dtype.kind in "USO":
+            cells = [cell for cell in flat.tolist() if isinstance(cell, str | bytes)]
+            drawn += sum([hash((cell[:_PART], cell[-_PART:])) for cell in cells])
+            continue
+        if flat.nbytes > _LONG_BYTES:
+            flat = flat[:: flat.size // _PART]
+        drawn = crc32(np.ascontiguousarray(flat).data, drawn & 0xFFFFFFFF)
+    return drawn

@@ -81,14 +81,14 @@ class Answers:
     async def _answer(
         self, feeds: Tensors, outputs: tuple[str, ...], exchange: Exchange, compute: Compute
     ) -> Tensors:
+        if not self._worth.takes(feeds):
+            return await compute()
         parts = (exchange.tenant, exchange.parameters)
         if is_short(feeds):
             key = self._keys.make(feeds, outputs, parts)
         else:
             loop = asyncio.get_running_loop()
             key = await loop.run_in_executor(None, self._keys.make, feeds, outputs, parts)
-        if not self._worth.takes(key):
-            return await compute()
         joined = False
         while True:
             found = self.store.get(key) if isinstance(self.store, Memory) else None

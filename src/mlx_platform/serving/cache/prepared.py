@@ -37,10 +37,10 @@ class Prepared:
         Raises:
             MlxError: what `compute` raised.
         """
-        key = await self._key(columns)
-        if exchange.skip_cache or not self._worth.takes(key):
+        if exchange.skip_cache or not self._worth.takes(columns):
             self.bypasses += 1
             return await compute()
+        key = await self._key(columns)
         joined = False
         while True:
             found = self.memory.get(key)
