@@ -192,6 +192,35 @@ def test_a_condition_that_is_always_true_is_no_condition(save_model, tmp_path: P
 
 
 @pytest.mark.parametrize("method", ["static", "dynamic", "fp16", "int4"])
+def test_weights_that_are_computed_from_constants_are_weights(
+    save_model, tmp_path: Path, method: str
+) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        helper.make_node("Mul", ["t", "two"], ["v"]),
+        helper.make_node("MatMul", ["x", "v"], ["y"], "dense"),
+    ]
+    weights = {"w": normal(32, 64), "two": np.float32([2.0])}
+    path = save_model(nodes, {"x": ["n", 64]}, {"y": ["n", 32]}, weights)
+    feeds = [{"x": normal(4, 64)}]
+
+    made = made_by(method, path, tmp_path / "q", feeds)
+
+    assert made.verified.quantized_layers == 1
+    assert relative_error(run(path, feeds[0]), run(made.path, feeds[0])) < (0.2 if method == "int4" else 0.03)
+
+
+def test_a_model_of_float16_weights_can_become_static_later(perceptron: Path, digits, tmp_path: Path) -> None:
+    half = made_by("fp16", perceptron, tmp_path / "half", digits.feeds())
+
+    made = made_by("static", half.path, tmp_path / "q", digits.feeds())
+
+    assert made.verified.quantized_layers == 3
+    before, after = (start(path).run(None, {"X": digits.test})[0] for path in (perceptron, made.path))
+    assert np.mean(before == after) > 0.98
+
+
+@pytest.mark.parametrize("method", ["static", "dynamic", "fp16", "int4"])
 def test_weights_beside_the_model_are_taken(save_model, tmp_path: Path, method: str) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "dense")]
     plain = save_model(nodes, {"x": ["n", 64]}, {"y": ["n", 32]}, {"w": normal(64, 32)})

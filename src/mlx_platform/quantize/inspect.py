@@ -80,7 +80,7 @@ class Inspection:
         layers: nodes of the main graph that INT8 can take.
         external: weights that are kept in other files.
         left_out: for each other weighted node of the main graph, why it stays float.
-        settled: conditions of the main graph that are constants, whose one branch folding brings up.
+        settled: conditions and weights of the main graph that folding constants decides.
         in_subgraphs: nodes of weighted operators inside If, Loop and Scan bodies.
         numbers: in all float weights, wherever they are.
         matrices: weights that float16 can halve, wherever they are, with `matrix_numbers` in them.
@@ -316,8 +316,18 @@ def _weights(graph: Any) -> Iterator[Any]:
 
 
 def _settled(graph: Any) -> int:
-    constants = {tensor.name for tensor in graph.initializer} | _constant_nodes(graph).keys()
-    return sum(node.op_type == "If" and node.input[0] in constants for node in graph.node)
+    known = {tensor.name for tensor in graph.initializer} | _constant_nodes(graph).keys()
+    folded: set[str] = set()
+    found = 0
+    for node in graph.node:  # in topological order
+        if node.op_type == "If":
+            found += node.input[0] in known
+        elif node.op_type in WEIGHT_INPUT and node.input[WEIGHT_INPUT[node.op_type]] in folded:
+            found += 1
+        elif node.input and known.issuperset(node.input):
+            folded.update(node.output)
+            known.update(node.output)
+    return found
 
 
 def _constant_nodes(graph: Any) -> dict[str, Any]:
