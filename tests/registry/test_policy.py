@@ -260,6 +260,16 @@ def test_the_command_that_produces_evidence_names_the_version() -> None:
     assert producing_command("something", version()) == ""
 
 
+@pytest.mark.parametrize(
+    ("made", "flags"),
+    [("static-int8", ""), ("dynamic-int8", " --method dynamic"), ("fp16", " --method fp16"), ("else", "")],
+)
+def test_the_command_for_a_quantization_makes_the_same_kind(made: str, flags: str) -> None:
+    command = producing_command("quantization", version(parent="digits/2", quantized=made), data="t.parquet")
+
+    assert command == f"mlx quantize digits/2 --calibration ROWS.parquet --data t.parquet{flags}"
+
+
 def test_the_gates_inside_evidence_show_threshold_beside_measured_value() -> None:
     candidate = version(
         {"evaluation": {"verdict": "fail", "gates": [*GATES, {"name": "\x1b x"}, "nonsense"]}}

@@ -13,7 +13,7 @@ from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.registry.journal import Event
 from mlx_platform.registry.tolerance import Tolerance, too_wide
-from mlx_platform.registry.version import UNKNOWN_TIME, EvidenceSummary, Version
+from mlx_platform.registry.version import QUANTIZED, UNKNOWN_TIME, EvidenceSummary, Version
 
 QUARANTINE = "quarantine"
 SELF_CHECK = "self-check"
@@ -23,6 +23,7 @@ _ARCHIVED = "archived"
 _SEALED = "sealed"
 _EVALUATION = "evaluation"
 _QUANTIZATION = "quantization"
+_METHODS = {"dynamic-int8": " --method dynamic", "fp16": " --method fp16", "int4": " --method int4"}
 _BY_NAME = (QUARANTINE, SELF_CHECK)
 """What `all` does not lift: these speak against the version itself, not of something that is missing."""
 
@@ -204,10 +205,11 @@ def producing_command(kind: str, version: Version, *, data: str = "", gates: boo
         gates: whether a gate file must be named, because the settings name none.
     """
     rows = shlex.quote(printable(data, 300)) if data else "TEST.parquet"
+    method = _METHODS.get(version.tags.get(QUANTIZED, ""), "")
     commands = {
         _EVALUATION: f"mlx eval {version.ref} --data {rows}{' --gates gates.toml' if gates else ''}",
         _QUANTIZATION: f"mlx quantize {printable(version.parent) or version.ref} "
-        f"--calibration ROWS.parquet --data {rows}",
+        f"--calibration ROWS.parquet --data {rows}{method}",
         "consistency": f"mlx consistency {version.ref} --traffic DIR",
     }
     return commands.get(kind, "")

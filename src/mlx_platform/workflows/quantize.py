@@ -235,7 +235,7 @@ class _Run:
             if passed and source is not None:
                 lineage = lineage_of(self.context, outcome, source)
                 version, created = catalog.register(source.name, outcome.chosen.package, lineage)
-                catalog.record(version, evidence_of(outcome, version, self.context.clock()))
+                catalog.record(version, evidence_of(self.context, outcome, version))
         return replace(outcome, version=version, created=created, output=wanted)
 
     def _stage(self, candidate: Candidate, output: Path, stack: ExitStack) -> None:

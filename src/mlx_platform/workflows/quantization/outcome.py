@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -209,7 +208,7 @@ def _tolerated(gate: "Gate") -> dict[str, Any]:
     }
 
 
-def evidence_of(outcome: Outcome, version: Version, created: datetime) -> Evidence:
+def evidence_of(context: Context, outcome: Outcome, version: Version) -> Evidence:
     """The finding that a version is as good as the one it was made from."""
     judgement, made = outcome.judgement, outcome.made
     calibration = outcome.rows.calibration
@@ -217,7 +216,7 @@ def evidence_of(outcome: Outcome, version: Version, created: datetime) -> Eviden
         kind="quantization",
         digest=version.digest,
         verdict=judgement.verdict,
-        created=created,
+        created=context.clock(),
         data_fingerprint=outcome.rows.fingerprints["data"],
         parameters={
             "method": outcome.method,
@@ -230,6 +229,7 @@ def evidence_of(outcome: Outcome, version: Version, created: datetime) -> Eviden
             "calibration_rows": calibration.rows,
             "calibration_fingerprint": outcome.rows.fingerprints["calibration"],
             "coverage": outcome.coverage.share,
+            "data": context.settings.written(outcome.rows.path),
             "label": outcome.rows.label,
             "gate": outcome.judgement.gate.gate.name,
             **_tolerated(outcome.judgement.gate.gate),
