@@ -46,6 +46,7 @@ def test_metrics_count_what_happened(serve, tmp_path):
     for stage in ("ingress", "queue", "pre", "inference", "post", "egress"):
         assert count("mlx_stage_seconds_count", stage=stage) >= 3
     assert count("mlx_ready") == 1
+    assert 0 < count("mlx_ready_time_seconds") - count("process_start_time_seconds") < 300
     assert count("mlx_predictions_total") == 4
     assert count("mlx_failures_total", reason="malformed") == 1
     assert count("mlx_failures_total", reason="deadline") == 0

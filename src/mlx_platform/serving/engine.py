@@ -87,6 +87,7 @@ class Engine:
         self.closed = False
         self.covered = False  # something else answers where the model cannot
         self.batcher: Batcher | None = None
+        self.ready_since = 0.0  # in seconds of Unix time; 0 while the model is not loaded
         self.observation = Observation(model, settings)
         self.loneliness = Loneliness(self._why_alone)
         metrics.sources += (self.observation.samples, self.loneliness.samples)
@@ -142,6 +143,7 @@ class Engine:
             costs=Costs(self.warm.seconds, self.warm.cells, self.warm.size.rows),
             padding=self.warm.padding,
         )
+        self.ready_since = time.time()
         self.metrics.sources.append(self.batcher.samples)
 
     def _count_batch(self, rows: int) -> None:

@@ -51,6 +51,10 @@ class Collector:
         yield GaugeMetricFamily(
             "mlx_ready", "1 while new requests should be sent here.", value=int(self._engine.ready)
         )
+        if self._engine.ready_since:
+            yield self._gauge(
+                "mlx_ready_time_seconds", "Unix time at which it was first ready.", self._engine.ready_since
+            )
         yield GaugeMetricFamily(
             "mlx_event_loop_lag_seconds",
             "Seconds by which the loop that answers is late.",
