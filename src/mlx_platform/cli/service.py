@@ -63,6 +63,10 @@ def add_commands(app: typer.Typer) -> None:
             int | None,
             typer.Option("--processes", metavar="N", min=0, max=256, help="As many processes on one device."),
         ] = None,
+        warmup: Annotated[
+            Path | None,
+            typer.Option("--warmup", metavar="FILE", help="JSONL of rows to answer before it is ready."),
+        ] = None,
         max_batch_size: Annotated[
             str | None,
             typer.Option(
@@ -99,6 +103,7 @@ def add_commands(app: typer.Typer) -> None:
             grpc_port=grpc_port,
             devices=devices,
             processes=processes,
+            warmup=warmup,
             max_batch_size=max_batch_size,
             traffic=traffic,
             cache=cache,

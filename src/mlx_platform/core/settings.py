@@ -148,7 +148,7 @@ class SemanticCacheSettings:
 class DegradeSettings:
     """What answers when the model's device fails: other devices, then another version, then a fixed answer.
 
-    `devices` are tried in order, those that this machine's ONNX Runtime does not know are left out; `fallback`
+    `devices` are tried in order, but for those that this ONNX Runtime does not know; `fallback`
     is a reference such as `digits@light`; `answer` is what `/predict` then says of every row.
     """
 
@@ -183,6 +183,7 @@ class ServingSettings:
     workers: int = setting(
         0, ge=0, le=64, description="runs at a time; 0 takes as many as there are cores for"
     )
+    warmup: str = setting("", description="JSONL of rows that are answered before the server is ready")
     processes: int = setting(
         0, ge=0, le=256, description="that serve side by side; 0 serves without any other"
     )

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import UsageError
@@ -30,6 +31,7 @@ from mlx_platform.serving.http_protocol import HttpLimits
 from mlx_platform.serving.listener import Listener, bind
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.pulse import Pulse
+from mlx_platform.serving.rehearsal import rehearse
 from mlx_platform.serving.served import Served
 from mlx_platform.traffic.writer import TrafficWriter
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 _SILENCE_SECONDS = 0.5
 _FAREWELL_SECONDS = 0.5
+_WARMUP_SECONDS = 60.0
 _ADMIN_LIMITS = HttpLimits(body_bytes=64 * 1024, connections=64)
 
 
@@ -208,6 +211,10 @@ class _Server:
         # Before anything else, as it tells later whose fault a failure is.
         await asyncio.get_running_loop().run_in_executor(None, self._chain.prepare)
         await engine.start()
+        if self._settings.warmup:
+            path = Path(self._settings.warmup)
+            warm = partial(rehearse, self._model, path, _WARMUP_SECONDS)
+            await asyncio.get_running_loop().run_in_executor(None, warm)
         await standby.start()
 
     async def _serve_until_stopped(

@@ -36,6 +36,7 @@ def serve(
     grpc_port: int | None = None,
     devices: str | None = None,
     processes: int | None = None,
+    warmup: Path | None = None,
     traffic: Path | None = None,
     cache: str | None = None,
     max_batch_size: str | None = None,
@@ -53,6 +54,7 @@ def serve(
         grpc_port: of the listener for gRPC; 0 takes a free one, -1 leaves it out.
         devices: for a process on each, separated by commas.
         processes: how many processes to serve with on one device; 0 for none beside this one.
+        warmup: JSONL of rows that are answered before the server is ready.
         traffic: folder of the traffic log, instead of the configured one.
         cache: "off", "memory" or "redis", instead of what is configured.
         max_batch_size: rows of a run, or "auto", instead of what is configured.
@@ -73,6 +75,7 @@ def serve(
         grpc_port=grpc_port,
         devices=devices,
         processes=processes,
+        warmup=warmup,
         traffic=traffic,
         cache=cache,
         max_batch_size=max_batch_size,
@@ -149,11 +152,17 @@ def _open_light(context: Context, settings: ServingSettings) -> "Iterator[Model 
 
 
 def _settings(context: Context, **overrides: Any) -> ServingSettings:
-    traffic, cache, devices = (overrides.pop(key) for key in ("traffic", "cache", "devices"))
+    traffic, cache, devices, warmup = (
+        overrides.pop(key) for key in ("traffic", "cache", "devices", "warmup")
+    )
     changes = {key: value for key, value in overrides.items() if value is not None}
     configured = context.settings.serving
     if cache is not None:
         changes["cache"] = changed(configured.cache, {"backend": cache}, source="--cache")
+    if warmup is not None:
+        changes["warmup"] = str(warmup.absolute())
+    elif configured.warmup:
+        changes["warmup"] = str(context.settings.path(configured.warmup))
     if devices is not None:
         changes["devices"] = [device.strip() for device in devices.split(",") if device.strip()]
     if traffic is not None:
