@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from projects import Project
+from support import RunCommand
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.report import Result
@@ -89,15 +90,23 @@ def test_without_a_search_what_failed_is_kept_only_where_that_was_asked_for(
         to_file(context, partly_fragile, fragile_rows, keep_failed=True, output=None)
 
 
-def test_a_size_that_is_not_reached_fails_and_is_not_searched_for(
-    context: Context, partly_fragile: Path, fragile_rows
+def test_a_size_that_is_not_reached_fails_on_the_command_line_and_is_not_searched_for(
+    mlx: RunCommand, partly_fragile: Path, fragile_rows
 ) -> None:
-    result = to_file(context, partly_fragile, fragile_rows, max_size_ratio=0.01)
+    outcome = mlx(
+        "quantize",
+        partly_fragile,
+        *("--calibration", fragile_rows[0], "--data", fragile_rows[1], "-o", "small.onnx"),
+        *("--method", "static", "--target", "x86-avx2", "--max-size-ratio", "0.01", "--max-evals", "50"),
+        *("--max-minutes", "5", "--resume", "state", "--keep-failed", "--json"),
+    )
 
-    assert result.verdict is Verdict.FAIL
-    assert result.data["search"] is None
-    size = result.data["gates"][1]
+    assert outcome.code == 5
+    assert outcome.data["search"] is None
+    size = outcome.data["gates"][1]
     assert (size["name"], size["verdict"]) == ("size_ratio <= 0.01", "fail")
+    assert Path("small.onnx").is_file()
+    assert Path("state/search.json").is_file()
 
 
 def test_a_search_goes_on_where_it_was_ended(
