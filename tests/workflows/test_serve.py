@@ -81,6 +81,20 @@ def test_the_log_can_be_json_and_nothing_else(model_file):
     assert "stopped cleanly" in lines[-1]["message"]
 
 
+def test_the_processes_of_a_server_write_lines_of_the_same_form(model_file, monkeypatch):
+    monkeypatch.setenv("MLX_ADMIN_TOKEN", "a-token-of-a-test")
+    with serving(model_file, "--log-format", "json", "--processes", "2") as (process, data):
+        connection = http.client.HTTPConnection(data["admin_url"].removeprefix("http://"), timeout=20)
+        connection.request("PUT", "/debug/capture", headers={"Authorization": "Bearer a-token-of-a-test"})
+        assert connection.getresponse().status == 200
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    lines = [orjson.loads(line) for line in errors.splitlines()]
+    started = [line for line in lines if line["message"].startswith("Debug mode is on")]
+    assert len({line["pid"] for line in started} - {process.pid}) == 2
+
+
 def test_what_cannot_be_served_is_said_in_one_sentence(mlx, model_file, tmp_path):
     outcome = mlx("serve", tmp_path / "nothing.onnx")
     assert outcome.code == 3

@@ -36,7 +36,7 @@ class Output:
 
     def log(self, style: Literal["text", "json"]) -> None:
         """Write the log of this process to stderr until `close`; in JSON, notices are lines of it as well."""
-        from mlx_platform.cli.logs import log_lines
+        from mlx_platform.core.logs import log_lines
 
         self._lasting.enter_context(log_lines(style))
         self.logs_json = style == "json"

@@ -1,6 +1,7 @@
 """Commands that run things: serve, demo."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,12 +90,14 @@ def add_commands(app: typer.Typer) -> None:
         from mlx_platform.core.tables import changed
         from mlx_platform.workflows.serve import serve as workflow
 
-        serving = run.context.settings.serving
+        context, serving = run.context, run.context.settings.serving
         if log_format is not None:
             serving = changed(serving, {"log_format": log_format}, source="--log-format")
+            # Processes of its own that a server starts write lines of the same form.
+            context = replace(context, settings=replace(context.settings, serving=serving))
         run.output.log(serving.log_format)
         return workflow(
-            run.context,
+            context,
             ref,
             device=device,
             host=host,

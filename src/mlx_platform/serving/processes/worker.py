@@ -1,7 +1,6 @@
 """A worker: `python -m mlx_platform.serving.processes.worker CHANNEL RECORDER`, a plan on standard input."""
 
 import json
-import logging
 import signal
 import socket
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlx_platform.core.errors import MlxError
+from mlx_platform.core.logs import log_lines
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tables import read_table
 
@@ -52,12 +52,12 @@ def main(channel_descriptor: str, recorder_descriptor: str) -> int:
     from mlx_platform.serving.feeding.flight_recorder import FlightRecorder
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
     end = socket.socket(fileno=int(channel_descriptor))
     plan = Plan.read(sys.stdin.buffer.read())
     feed = Feed(end, FlightRecorder(int(recorder_descriptor), plan.settings.max_connections))
     try:
-        counts = _serve(plan, feed)
+        with log_lines(plan.settings.log_format):
+            counts = _serve(plan, feed)
     except MlxError as error:
         document = {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
         channel.send_document(end, channel.ERROR, document)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from mlx_platform.cli.logs import log_lines
+from mlx_platform.core.logs import log_lines
 
 OURS = logging.getLogger("mlx_platform.serving.somewhere")
 FOREIGN = logging.getLogger("foreign")
