@@ -26,6 +26,11 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> "RedisServer":
         command = [
             *(_program(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),

@@ -102,7 +102,7 @@ def test_what_clients_choose_is_remembered_within_bounds():
     known = {maker.make(BASE, ("y",), (b"%d" % tenant, b"")) for tenant in range(2000)}
     assert len(known) == 2000
     for size in range(1, 300):
-        maker.make({"x": np.zeros(size)}, ("y",), (b"", b"p" * 10_000 * size))
+        maker.make({"x": np.zeros(size)}, ("y",), (b"", b"p" * (10_000 + size)))
     assert len(maker._starts) <= 256
     assert len(maker._heads) <= 256
     assert sum(len(part) for _, parts in maker._starts for part in parts) < 256 * 1024

@@ -1,6 +1,7 @@
 """Memory that stays within its bounds, and keeps what is asked for."""
 
 import hashlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -42,6 +43,22 @@ def test_what_it_gives_can_be_changed_without_harm():
     given_array[:] = 9
     memory.get(hashed(1))["y"][:] = 8
     assert memory.get(hashed(1))["y"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_what_it_says_it_holds_is_what_it_holds(text):
+    memory = Memory(2**24, 2**20)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(3000):
+            label = {"label": np.array([f"class number {number}"], object)} if text else {}
+            memory.put(hashed(number), answer(number) | label)
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(memory) == 3000
+    assert 0.7 * memory.size < held < 1.15 * memory.size
 
 
 def test_a_value_beyond_the_limit_is_not_kept():

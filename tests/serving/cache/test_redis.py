@@ -1,7 +1,9 @@
 """Answers in a real Redis server that dies, hangs, lies or was never there."""
 
 import asyncio
+import os
 import random
+import signal
 import time
 
 import pytest
@@ -106,6 +108,22 @@ def test_a_redis_that_hangs_is_waited_for_briefly_and_then_left_alone(redis):
         assert await model.ask(1, made=asked) == 2
         assert asked.cache == "bypass"
         await ready(model.answers)
+
+    running(scenario)
+
+
+def test_a_redis_that_hangs_does_not_keep_a_server_from_ending(redis):
+    async def scenario(opened):
+        model = Doubling(await ready(shared_answers(redis.url)))
+        opened.append(model.answers)
+        await model.ask(1)
+        os.kill(redis.pid, signal.SIGSTOP)
+        try:
+            asked = asyncio.ensure_future(model.ask(2))
+            await asyncio.wait_for(model.answers.store.redis.close(), 10)
+            assert await asked == 4
+        finally:
+            os.kill(redis.pid, signal.SIGCONT)
 
     running(scenario)
 

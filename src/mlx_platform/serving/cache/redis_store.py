@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,9 @@ class RedisStore:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         for client in (self._readers, self._writers):
-            await client.aclose()
+            with suppress(Exception):  # nobody needs it any more, whatever it says
+                async with asyncio.timeout(_PROBE_SECONDS):
+                    await client.aclose()
 
     def _queue(self, key: bytes, value: bytes | None) -> None:
         if self.breaker.open:
