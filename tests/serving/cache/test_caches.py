@@ -167,3 +167,10 @@ def test_an_input_that_cannot_be_prepared_is_refused_to_everybody_who_sent_it(tm
     assert [refusal.status for refusal in refusals] == [400] * 3
     assert good["label"].tolist() == ["good"]
     assert np.isfinite(good["confidence"]).all()
+
+
+def test_a_cache_that_there_is_not_is_refused_with_those_that_there_are(mlx, tmp_path):
+    outcome = mlx("serve", tmp_path / "model.onnx", "--cache", "disk")
+    assert outcome.code == 2
+    assert "--cache" in outcome.err
+    assert all(backend in outcome.err for backend in ("off", "memory", "redis"))
