@@ -9,6 +9,7 @@ at a time on one thread.
 
 import argparse
 import json
+import logging
 import os
 import pickle
 import subprocess
@@ -51,6 +52,7 @@ def main() -> None:
     if chosen.child:
         _calibrate_alone(chosen.child[0], Path(chosen.child[1]))
         return
+    logging.disable(logging.WARNING)  # the library advises on what is done here on purpose
     parts = [chosen.only] if chosen.only else PARTS
     with tempfile.TemporaryDirectory(prefix="mlx-bench-") as name:
         folder = Path(name)
