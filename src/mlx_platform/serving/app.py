@@ -4,10 +4,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.serving import metadata, protocol_v2, repository
@@ -33,13 +32,11 @@ from mlx_platform.serving.page import describe_in_html, describe_routes
 from mlx_platform.serving.predict_body import image_rows, parse_predict, render_predict
 from mlx_platform.serving.refusal import Refusal, malformed
 from mlx_platform.serving.routes import MODEL, OTHER, REPOSITORY, VERSION, RouteTable, check_method
-from mlx_platform.serving.served import Served
+from mlx_platform.serving.served import LARGE_BYTES, Served
 
 _OPENAPI = Path(__file__).with_name("openapi.json")
 _OCTETS = b"application/octet-stream"
 _ONLY_STYLE = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'")
-_LARGE_BYTES = 256 * 1024  # of a body; a smaller one is read and written in a few milliseconds
-_Made = TypeVar("_Made")
 _logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -54,8 +51,6 @@ class App:
         self._body_limit = settings.max_body_bytes
         self._routes = RouteTable(served.name, served.version)
         self._ids = ids
-        # One: they hold the interpreter most of the time, so that more would only get into each other's way.
-        self._bodies = ThreadPoolExecutor(1, thread_name_prefix="mlx-bodies")
         self._handlers: dict[str, Handler] = {
             "/": self._page,
             "/docs": self._docs,
@@ -187,18 +182,20 @@ class App:
     async def _answer_infer(self, request: Request, exchange: Exchange) -> Response:
         served = self._served
         check_content_type(request.headers)
-        length = request.headers.get(b"inference-header-content-length")
-
-        def parse() -> protocol_v2.InferRequest:
-            return protocol_v2.parse_infer(self._plain_body(request), length, served.signature)
-
-        call = await self._beside(parse) if _is_large(request) else parse()
+        if _is_large(request):
+            call = await served.beside(partial(self._parse_infer, request))
+        else:
+            call = self._parse_infer(request)
         outputs = await served.infer(call, exchange)
         began = time.monotonic()
-        author = served.author(exchange)
-        render = partial(protocol_v2.render_infer, call, outputs, served.signature, author.head)
-        size = sum(array.nbytes for array in outputs.values())
-        body, header_length = await self._beside(render) if size > _LARGE_BYTES else render()
+        head, size = served.author(exchange).head, 0
+        for array in outputs.values():
+            size += array.nbytes
+        if size > LARGE_BYTES:
+            render = partial(protocol_v2.render_infer, call, outputs, served.signature, head)
+            body, header_length = await served.beside(render)
+        else:
+            body, header_length = protocol_v2.render_infer(call, outputs, served.signature, head)
         exchange.seconds["egress"] = time.monotonic() - began
         if header_length is None:
             return Response(body)
@@ -213,7 +210,7 @@ class App:
         else:
             check_content_type(request.headers)
             parse = partial(self._parse_predict, request)
-            rows, client_id = await self._beside(parse) if _is_large(request) else parse()
+            rows, client_id = await self._served.beside(parse) if _is_large(request) else parse()
         answers = await served.predict(rows, exchange)
         began = time.monotonic()
         body = render_predict(client_id, answers, exchange.rows, served.author(exchange).answered_by)
@@ -232,9 +229,9 @@ class App:
         request.scope[DISCONNECT_HOOK] = partial(self._served.abandon, exchange)
         return exchange
 
-    async def _beside(self, work: Callable[[], _Made]) -> _Made:
-        """Work on a long body on a thread: the event loop has its turn after each of its steps."""
-        return await asyncio.get_running_loop().run_in_executor(self._bodies, work)
+    def _parse_infer(self, request: Request) -> protocol_v2.InferRequest:
+        length = request.headers.get(b"inference-header-content-length")
+        return protocol_v2.parse_infer(self._plain_body(request), length, self._served.signature)
 
     def _parse_predict(self, request: Request) -> tuple[Any, Any]:
         return parse_predict(self._plain_body(request), self._served.bounds)
@@ -266,7 +263,7 @@ class App:
 
 
 def _is_large(request: Request) -> bool:
-    return len(request.body) > _LARGE_BYTES or b"content-encoding" in request.headers
+    return len(request.body) > LARGE_BYTES or b"content-encoding" in request.headers
 
 
 def _host(request: Request) -> str:

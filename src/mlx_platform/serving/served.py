@@ -1,9 +1,11 @@
 """An engine as its clients see it, whatever protocol they speak: its names, its identity, and its books."""
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tensors import Columns, Tensors
@@ -18,6 +20,11 @@ from mlx_platform.serving.priority import priority_of_header
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import FailedRefusal, Refusal, draining, not_ready
 from mlx_platform.serving.statistics import Statistics
+
+LARGE_BYTES = 256 * 1024
+"""Of a body; a smaller one is read and written in a few milliseconds."""
+
+_Made = TypeVar("_Made")
 
 
 class Served:
@@ -36,6 +43,8 @@ class Served:
         self._degraded = Identity.of(model, ARM)  # as the last degraded answer had it
         self._settings = settings
         self._timeout = settings.request_timeout_ms / 1000
+        # One: they hold the interpreter most of the time, so that more would only get into each other's way.
+        self._bodies = ThreadPoolExecutor(1, thread_name_prefix="mlx-bodies")
 
     @property
     def state(self) -> str:
@@ -122,6 +131,10 @@ class Served:
             return await self.standby.predict(rows, exchange, refusal)
         self._note_device(exchange)
         return answers
+
+    async def beside(self, work: Callable[[], _Made]) -> _Made:
+        """Work on a long body on a thread: the event loop has its turn after each of its steps."""
+        return await asyncio.get_running_loop().run_in_executor(self._bodies, work)
 
     def author(self, exchange: Exchange) -> Identity:
         """Who answered it."""

@@ -96,6 +96,7 @@ def test_inputs_stand_in_the_order_of_the_model():
         ([("x", "FP32", [1, 2], np.array([1, np.nan], "<f4").tobytes())], "NaN or infinity"),
         ([("x", "FP32", [1, 2], ("fp32_contents", [1, float("inf")]))], "range"),
         ([("x", "FP32", [1, 2], ("fp32_contents", [1]))], "as many values"),
+        ([("x", "FP32", [0, 2], ("fp32_contents", [1, 2]))], "as many values"),
         ([("x", "FP32", [1, 2], ("int_contents", [1, 2]))], "as many values"),
         ([("x", "FP32", [1, 2], None)], "as many values"),
         ([], "is missing"),

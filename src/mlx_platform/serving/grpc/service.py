@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.tensors import NUMPY_TYPES
@@ -15,7 +16,7 @@ from mlx_platform.serving.http_exchange import Header, RequestIds
 from mlx_platform.serving.identity import Identity
 from mlx_platform.serving.metrics import ABANDONED
 from mlx_platform.serving.refusal import Refusal, malformed
-from mlx_platform.serving.served import Served
+from mlx_platform.serving.served import LARGE_BYTES, Served
 
 if TYPE_CHECKING:
     import grpc
@@ -163,7 +164,8 @@ class Service:
 
     async def _answer_infer(self, message: Any, exchange: Exchange) -> Any:
         served = self._served
-        request = parse_message(message, served.signature)
+        parse = partial(parse_message, message, served.signature)
+        request = await served.beside(parse) if message.ByteSize() > LARGE_BYTES else parse()
         outputs = await served.infer(request, exchange)
         began = time.monotonic()
         author = served.author(exchange)

@@ -4,6 +4,7 @@ https://github.com/kserve/open-inference-protocol `specification/protocol/infere
 always raw, the one form that all clients read for all datatypes.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,8 +57,12 @@ def _read_contents(tensor: Any, takes: InputReader, shape: tuple[int, ...]) -> t
     field = _CONTENTS.get(takes.spec.datatype)
     if field is None:
         raise malformed(f"Input {takes.spec} has no form in contents: send it in raw_input_contents.")
-    cells = list(getattr(tensor.contents, field))
-    if cells and takes.spec.datatype == "BYTES":
+    values = getattr(tensor.contents, field)
+    # Counted before millions are made objects, in one go that nobody else can interrupt.
+    if len(values) != math.prod(shape):
+        raise malformed(f"Input {takes.spec} needs as many values as its shape says.")
+    cells = list(values)
+    if takes.spec.datatype == "BYTES":
         cells = _as_texts(cells, takes.spec)
     return takes.read_data(cells, shape)
 
