@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.serving.batcher import Batcher, BatchPolicy
+from mlx_platform.serving.batch_policy import BatchPolicy
+from mlx_platform.serving.batcher import Batcher
 from mlx_platform.serving.job import NORMAL, Job
 
 LONG = 30.0

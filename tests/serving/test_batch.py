@@ -134,6 +134,23 @@ def test_a_long_request_for_which_memory_runs_out_is_taken_in_parts_and_put_toge
     assert max(len(rows) for rows in model.runs[-10:]) == 2
 
 
+def test_parts_of_parts_leave_the_queue_with_their_request():
+    model = Small(3)
+
+    async def scenario(batcher: Batcher) -> None:
+        gone = ask(batcher, *range(16))
+        while not any(part.parts for part in gone.parts):  # noqa: ASYNC110 - nobody sets an event
+            await asyncio.sleep(0)
+        batcher.abandon(gone)
+        model.runs.clear()
+        assert batcher.queued_rows == 0
+        assert (await ask(batcher, 1).future).outputs["y"].tolist() == [[2]]
+
+    run(scenario, model, max_rows=8)
+    assert model.runs[-1] == [1]
+    assert len(model.runs) <= 2  # one may have begun already
+
+
 def test_a_single_row_for_which_memory_runs_out_fails_alone():
     model = Small(0)
 
@@ -154,7 +171,7 @@ def test_larger_batches_are_tried_again_in_time(monkeypatch):
     async def scenario(batcher: Batcher) -> None:
         await asyncio.gather(*[ask(batcher, value).future for value in range(8)])
         model.fits = 100
-        monkeypatch.setattr("mlx_platform.serving.batcher._RECOVERY_SECONDS", -1.0)
+        monkeypatch.setattr("mlx_platform.serving.grouping._RECOVERY_SECONDS", -1.0)
         await asyncio.gather(*[ask(batcher, value).future for value in range(4)])  # the limit is still young
         for group in batcher._waiting._groups.values():
             group.limit_until = 0.0

@@ -274,6 +274,7 @@ def test_nobody_is_taken_who_cannot_be_answered_in_time_once_a_batch_waits():
                 ask(batcher, 9, wait=2.0)
             assert caught.value.retry_after == 3
             jobs.append(ask(batcher, 10, wait=10.0))
+            jobs.append(ask(batcher, 11, wait=2.0, priority=HIGH))
             batcher.abandon(jobs.pop(1))
         await asyncio.gather(*[job.future for job in jobs])
 

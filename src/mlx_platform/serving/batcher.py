@@ -13,19 +13,27 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
-
-import numpy as np
 
 from mlx_platform.core.errors import DeadlineError, UnavailableError
 from mlx_platform.core.tensors import Tensors
 from mlx_platform.serving.batch import Batch, Run
+from mlx_platform.serving.batch_policy import BatchPolicy
 from mlx_platform.serving.company import Company
 from mlx_platform.serving.costs import Costs
-from mlx_platform.serving.job import NORMAL, Answer, Group, Job, NotRowwiseError, QueueFullError
+from mlx_platform.serving.grouping import Grouping
+from mlx_platform.serving.job import (
+    HIGH,
+    NORMAL,
+    Answer,
+    Group,
+    Job,
+    NotRowwiseError,
+    QueueFullError,
+    assembled,
+)
 from mlx_platform.serving.metrics import Sample
-from mlx_platform.serving.padding import Padding, bucket
+from mlx_platform.serving.padding import Padding
 from mlx_platform.serving.waiting import Waiting
 from mlx_platform.serving.workers import Workers
 
@@ -33,27 +41,8 @@ _SWEEP_SECONDS = 0.05  # how late a deadline may be noticed
 _INLINE_LIMIT = 0.05  # seconds that a run may hold up the event loop, once
 _GRACE_SECONDS = 1.0
 _STUCK_SECONDS = 5.0  # how long past its last deadline a run may go on before it is taken for lost
-_RECOVERY_SECONDS = 60.0  # after which a batch that memory was not enough for may grow again
 _FAILING_WEIGHT = 0.2  # of the last batch in the share of those that fail
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPolicy:
-    """`max_rows` of a run, `max_delay` in seconds, `max_queue_rows` and `max_queue_bytes` waiting.
-
-    Where rows have more numbers than others, a run gets no more than `max_cells` of them, but one row.
-    Runs of up to `inline_cells` numbers happen on the event loop, until one turns out to be slow after all;
-    the others on `workers` threads.
-    """
-
-    max_rows: int = 32
-    max_cells: float = math.inf
-    max_delay: float = 0.0
-    max_queue_rows: int = 1024
-    max_queue_bytes: int = 1 << 40
-    workers: int = 1
-    inline_cells: float = 0
 
 
 class Batcher:
@@ -94,6 +83,7 @@ class Batcher:
         self._padding = padding
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
+        self._grouping = Grouping(self._waiting, policy, self._costs, padding)
         self._company = Company(policy.max_delay)
         self._waits = policy.max_delay > 0
         self._running: set[Batch] = set()
@@ -159,13 +149,14 @@ class Batcher:
             raise UnavailableError("The server is shutting down.")
         now = time.monotonic()
         if joins and self._joins:
-            group, length = self._group_of(feeds, rows, outputs)
+            group, length = self._grouping.find(feeds, rows, outputs)
             nbytes = rows * group.row_bytes
         else:
             group, length = self._waiting.alone, 0
             nbytes = sum(array.nbytes for array in feeds.values())
         if self._waiting.rows:
-            self._check_room(rows, nbytes, deadline - now)
+            # The urgent pass the queue that the guess is made of.
+            self._check_room(rows, nbytes, math.inf if priority == HIGH else deadline - now)
         future: asyncio.Future[Answer] = self._loop.create_future()
         job = Job(feeds, rows, outputs, deadline, now, future, group, priority, length, nbytes)
         if rows > 1 and group.joins and rows > (most := self._limit(group, now)):
@@ -178,8 +169,7 @@ class Batcher:
         """Forget a request whose caller has gone: it does not start, and what runs for nobody ends."""
         if not job.future.done():
             self.abandoned += 1
-        for part in (*job.parts, job):
-            self._give_up(part)
+        self._give_up(job)
         self._stop_unwanted()
 
     async def close(self, patience: float) -> None:
@@ -209,36 +199,6 @@ class Batcher:
         while self._running and time.monotonic() < end:
             self._stop_unwanted()
             await asyncio.sleep(0.005)
-
-    def _group_of(self, feeds: Tensors, rows: int, outputs: tuple[str, ...]) -> tuple[Group, int]:
-        """The group of requests that can stand in one run with this one, and the length of its sequences."""
-        padding, length, bound = self._padding, 0, 0
-        if padding is not None and (length := padding.length(feeds)):
-            bound = bucket(length)
-            sizes = [
-                (name, array.dtype.char, array.shape[2:] if name in padding.fill else array.shape[1:])
-                for name, array in feeds.items()
-            ]
-        else:
-            sizes = [(name, array.dtype.char, array.shape[1:]) for name, array in feeds.items()]
-        key = (outputs, bound, *sizes)
-        group = self._waiting.find(key)
-        if group is None:
-            group = self._new_group(feeds, rows, bound / length if length else 1.0)
-            self._waiting.remember(key, group)
-        return group, length
-
-    def _new_group(self, feeds: Tensors, rows: int, margin: float) -> Group:
-        """A group of requests such as this one, of which others may be so many times as long."""
-        cells = sum(array.size for array in feeds.values()) / rows
-        nbytes = sum(array.nbytes for array in feeds.values()) / rows
-        group = Group(joins=True, cells=math.ceil(cells * margin), row_bytes=math.ceil(nbytes))
-        if group.cells:
-            group.most_rows = int(min(self.policy.max_rows, max(1, self.policy.max_cells / group.cells)))
-        else:
-            group.most_rows = self.policy.max_rows
-        self._costs.expect(group)
-        return group
 
     def _check_room(self, rows: int, nbytes: int, patience: float) -> None:
         """Refuse what would overfill the queue, or cannot be answered in time.
@@ -295,13 +255,15 @@ class Batcher:
             self._give_up_parts(whole)
             whole.future.set_exception(error)
         elif all(_is_answered(part) for part in whole.parts):
-            whole.future.set_result(_assembled(whole))
+            whole.future.set_result(assembled(whole))
 
     def _give_up_parts(self, whole: Job) -> None:
         for part in whole.parts:
             self._give_up(part)
 
     def _give_up(self, job: Job) -> None:
+        for part in job.parts:
+            self._give_up(part)
         if self._waiting.remove(job):
             self.in_flight -= 1
         job.future.cancel()
@@ -397,12 +359,7 @@ class Batcher:
 
     def _limit(self, group: Group, now: float) -> int:
         """The most rows of a run of a group."""
-        if not self._joins:
-            return 1
-        if group.limit and now > group.limit_until:
-            group.limit = 2 * group.limit if 2 * group.limit < group.most_rows else 0
-            group.limit_until = now + _RECOVERY_SECONDS
-        return group.limit or group.most_rows
+        return self._grouping.limit(group, now) if self._joins else 1
 
     def _room(self, group: Group, now: float) -> int:
         """The rows of the next run: all there is room for, or the share of one of several idle workers."""
@@ -441,7 +398,8 @@ class Batcher:
         self._running.discard(batch)
         self.in_flight -= len(batch.jobs)
         if batch.starved:
-            self._shrink(batch)
+            self.starved_batches += 1
+            self._grouping.shrink(batch)
         for job in batch.jobs:
             if job.future.done():
                 continue
@@ -474,14 +432,6 @@ class Batcher:
             self._split(job, job.group.limit)
         else:
             self._enqueue(job)
-
-    def _shrink(self, batch: Batch) -> None:
-        """Run smaller batches of a group that memory was not enough for."""
-        group = batch.jobs[0].group
-        group.limit = max(1, min(group.limit or group.most_rows, batch.rows // 2))
-        group.limit_until = time.monotonic() + _RECOVERY_SECONDS
-        self.starved_batches += 1
-        _logger.warning("Memory ran out in a run of %d rows: %d are tried next.", batch.rows, group.limit)
 
     def _sweep(self) -> None:
         """Tell those whose deadline has passed, whether they wait or run, and give up what does not end."""
@@ -531,14 +481,3 @@ def _is_answered(part: Job) -> bool:
     """Whether a part has an answer; one that has failed speaks up by itself, perhaps later in this tick."""
     future = part.future
     return future.done() and not future.cancelled() and future.exception() is None
-
-
-def _assembled(whole: Job) -> Answer:
-    answers = [part.future.result() for part in whole.parts]
-    outputs = {
-        name: np.concatenate([answer.outputs[name] for answer in answers]) for name in answers[0].outputs
-    }
-    queued = min(answer.queue_seconds for answer in answers)
-    # The parts follow each other on the workers: the rest of the time was spent in or between runs.
-    running = time.monotonic() - whole.admitted - queued
-    return Answer(outputs, queued, running, max(answer.batch_rows for answer in answers))

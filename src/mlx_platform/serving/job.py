@@ -1,9 +1,12 @@
 """A request in the batcher, what comes of it, and the line of those that it may share a run with."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from mlx_platform.core.errors import UnavailableError
 from mlx_platform.core.tensors import Array, Tensors
@@ -122,3 +125,15 @@ class Group:
     def oldest(self) -> float:
         """When the one that has waited longest was admitted."""
         return min(line[0].admitted for line in self.lines if line)
+
+
+def assembled(whole: Job) -> Answer:
+    """The answers of all parts as one."""
+    answers = [part.future.result() for part in whole.parts]
+    outputs = {
+        name: np.concatenate([answer.outputs[name] for answer in answers]) for name in answers[0].outputs
+    }
+    queued = min(answer.queue_seconds for answer in answers)
+    # The parts follow each other on the workers: the rest of the time was spent in or between runs.
+    running = time.monotonic() - whole.admitted - queued
+    return Answer(outputs, queued, running, max(answer.batch_rows for answer in answers))

@@ -5,7 +5,7 @@ import os
 
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.inference.session import Session
-from mlx_platform.serving.batcher import BatchPolicy
+from mlx_platform.serving.batch_policy import BatchPolicy
 from mlx_platform.serving.warmup import WarmUp
 
 _SIDE_BY_SIDE_SECONDS = 0.002  # a shorter run is over before a second worker would be worth its price
@@ -35,5 +35,6 @@ def policy(settings: ServingSettings, session: Session, warm: WarmUp) -> BatchPo
         max_queue_rows=settings.max_queue_rows,
         max_queue_bytes=settings.max_queue_bytes,
         workers=workers,
-        inline_cells=warm.inline_cells,
+        # A driver that hangs must not take the event loop along, so only the CPU works there.
+        inline_cells=warm.inline_cells if session.device == "cpu" else 0,
     )
