@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from grpc_client import Client, request
 
 from mlx_platform.traffic.log import read_log
 
@@ -69,13 +70,14 @@ def test_no_two_questions_of_this_table_share_an_answer(cached):
         ([2, 3], [1, 2, 3, 4, 5, 6.0002], {}, "hit", {"shape": [2, 3], "sums": [5, 7, 9]}),
         ([2, 3], [1, 2, 3, 4, 5, 6.01], {}, "miss", {"shape": [2, 3], "sums": [5, 7, pytest.approx(9.01)]}),
     ]
+    before = metrics(server, "mlx_cache_requests_total")
     for dims, data, members, outcome, expected in table:
         reply = server.infer({"x": tensor(dims, data)}, **members)
         assert reply.status == 200, reply.body
         assert {output["name"]: output["data"] for output in reply.json["outputs"]} == expected
         assert reply.headers["x-cache"] == outcome
-    counts = metrics(server, "mlx_cache_requests_total")
-    assert counts == {
+    after = metrics(server, "mlx_cache_requests_total")
+    assert {outcome: after[outcome] - before[outcome] for outcome in after} == {
         'outcome="hit"': 4,
         'outcome="semantic"': 0,
         'outcome="miss"': 9,
@@ -179,3 +181,26 @@ def test_a_server_does_not_care_what_becomes_of_its_redis(start_server, packages
     assert metrics(server, "mlx_cache_errors_total")['reason="connection"'] >= 1
     assert server.stop() == 0
     assert "Traceback" not in server.errors.read_text()
+
+
+def test_grpc_asks_the_same_cache(cached):
+    server = cached("shape_and_sums")
+    client = Client(server.addresses["grpc_url"])
+    data = [7, 8, 9, 10]
+    assert server.infer({"x": tensor([2, 2], data)}).headers["x-cache"] == "miss"
+
+    def ask(metadata=(), **parameters):
+        message = request("shape_and_sums", ("x", "FP32", [2, 2], ("fp32_contents", data)))
+        for name, value in parameters.items():
+            message.parameters[name].int64_param = value
+        _, call = client.call("ModelInfer", message, metadata=metadata)
+        return dict(call.trailing_metadata())["x-cache"]
+
+    try:
+        assert ask() == "hit"
+        assert ask(timeout=900_000) == "hit"
+        assert [ask(k=1), ask(k=1), ask(k=2)] == ["miss", "hit", "miss"]
+        assert ask((("x-tenant-id", "a"),)) == "miss"
+        assert ask((("cache-control", "no-cache"),)) == "bypass"
+    finally:
+        client.channel.close()
