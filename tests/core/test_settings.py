@@ -174,5 +174,7 @@ def test_a_path_is_written_as_seen_from_the_settings_folder(
     monkeypatch.chdir(tmp_path)
 
     assert settings.written(Path("project/data/rows.csv")) == "data/rows.csv"
-    assert settings.path(settings.written(Path("project/data/rows.csv"))) == tmp_path / "project/data/rows.csv"
+    assert (
+        settings.path(settings.written(Path("project/data/rows.csv"))) == tmp_path / "project/data/rows.csv"
+    )
     assert settings.written(tmp_path / "rows.csv") == str(tmp_path / "rows.csv")

@@ -247,8 +247,8 @@ def open_session(path: Path, *, device: str = "auto", threads: int = 0, memory: 
         device: "auto" takes CUDA where this ONNX Runtime has it; "cuda", "tensorrt" and "cuda:1" insist on
             it, "cpu" never does.
         threads: threads of one run; 0 takes half of the cores.
-        memory: the most bytes that runs may hold at once, on a GPU together with the network's weights; 0 sets
-            no limit.
+        memory: the most bytes that runs may hold at once, on a GPU together with the network's weights; 0
+            sets no limit.
 
     Raises:
         NotFoundError: there is no such file.
