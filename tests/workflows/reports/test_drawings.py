@@ -88,3 +88,14 @@ def test_labels_stand_beside_their_dots_on_the_side_with_more_room() -> None:
 
     assert [(dot.label, dot.anchor) for dot in series.dots] == [("first", "start"), ("second", "end")]
     assert series.dots[0].title.startswith("first: 0")
+
+
+def test_labels_of_dots_that_are_close_stand_below_each_other() -> None:
+    points = Points("series", (0.0, 0.01, 1.0), (0.5, 0.5, 0.0), labels=("first one", "second one", "far"))
+
+    (series,) = draw_plot(Plot("t", "x", "y", (points,), kind="dots")).series
+
+    first, second, far = series.dots
+    assert first.y == second.y
+    assert abs(first.line - second.line) >= 12
+    assert far.line == far.y

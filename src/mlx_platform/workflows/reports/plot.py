@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlx_platform.core.report import Plot, Points
 from mlx_platform.core.text import printable
@@ -10,13 +10,15 @@ from mlx_platform.workflows.reports.scale import Scale, Tick, scale_of
 
 _LEFT, _RIGHT, _TOP, _WIDTH, _HEIGHT = 66.0, 14.0, 10.0, 400.0, 280.0
 _COUNTS, _GAP, _FOOT = 56.0, 12.0, 44.0
+_LINE, _CHARACTER = 12.0, 6.0  # height of a label and width of a letter, at least
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
     """A point, with the ends of its whisker and the text beside it if it has them.
 
-    `anchor` is where the text goes, as SVG calls it: to the right, or left of a dot in the right half.
+    `anchor` is where the text goes, as SVG calls it: to the right, or left of a dot in the right half;
+    `line` is its height, moved where it would cover another one.
     """
 
     x: float
@@ -26,6 +28,7 @@ class Dot:
     title: str
     label: str
     anchor: str
+    line: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def draw_plot(section: Plot) -> DrawnPlot:
         foot=foot,
         x_ticks=horizontal.ticks(6),
         y_ticks=vertical.ticks(6),
-        series=tuple(_series(one, section.kind, horizontal, vertical) for one in section.series),
+        series=_apart([_series(one, section.kind, horizontal, vertical) for one in section.series]),
         guide=guide,
         columns=tuple(_columns(section, horizontal, foot)),
         most=max((count for _, _, count in section.counts), default=0),
@@ -123,8 +126,29 @@ def _series(series: Points, kind: str, horizontal: Scale, vertical: Scale) -> Dr
             label = printable(series.labels[place], 60) if series.labels else ""
             anchor = "end" if at > _LEFT + _WIDTH / 2 else "start"
             title = f"{printable(label or series.name, 60)}: {x:.4g}, {y:.4g}"
-            dots.append(Dot(at, height, top, bottom, title, label, anchor))
+            dots.append(Dot(at, height, top, bottom, title, label, anchor, height))
     return DrawnSeries(series.name, "" if kind == "dots" else " ".join(commands), tuple(dots))
+
+
+def _apart(drawn: list[DrawnSeries]) -> tuple[DrawnSeries, ...]:
+    """The same with labels moved down until none covers another one, the highest first."""
+    placed: list[tuple[float, float, float]] = []
+    lines: dict[Dot, float] = {}
+    labelled = [dot for series in drawn for dot in series.dots if dot.label]
+    for dot in sorted(labelled, key=lambda dot: (dot.y, dot.x)):
+        width = len(dot.label) * _CHARACTER
+        left = dot.x if dot.anchor == "start" else dot.x - width
+        line = dot.y
+        while any(
+            abs(line - other) < _LINE and left < end and start < left + width for other, start, end in placed
+        ):
+            line += 1
+        placed.append((line, left, left + width))
+        lines[dot] = line
+    return tuple(
+        replace(series, dots=tuple(replace(dot, line=lines.get(dot, dot.y)) for dot in series.dots))
+        for series in drawn
+    )
 
 
 def _columns(section: Plot, horizontal: Scale, foot: float) -> Iterable[Column]:
