@@ -49,7 +49,7 @@ class RedisStore:
     """
 
     def __init__(self, address: RedisAddress, breaker: Breaker | None = None) -> None:
-        self.errors: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter(timeout=0, connection=0, probe=0, queue=0)
         self.breaker = breaker or Breaker()
         self._address = address
         self._readers = _client(address)
@@ -171,7 +171,7 @@ class RedisStore:
     def _fail(self, reason: str, message: str, *, surely: bool) -> None:
         self.errors[reason] += 1
         if self.breaker.fail(surely=surely):
-            _logger.warning("The cache in Redis is left out until it answers: %s.", printable(message, 200))
+            _warn(message)
             self._spawn("probe", self._probe)
 
     async def _probe(self) -> None:
@@ -188,12 +188,16 @@ class RedisStore:
             except Exception as error:  # noqa: BLE001 - as above
                 self.errors["probe"] += 1
                 if not self._probed:
-                    reason = printable(str(error) or "no answer in time", 200)
-                    _logger.warning("The cache in Redis is left out until it answers: %s.", reason)
+                    _warn(str(error) or "no answer in time")
             else:
                 self.breaker.close()
                 _logger.info("The cache in Redis answers.")
             self._probed = True
+
+
+def _warn(reason: str) -> None:
+    shown = printable(reason, 200).rstrip(".")
+    _logger.warning("The cache in Redis is left out until it answers: %s.", shown)
 
 
 def _client(address: RedisAddress) -> "Redis":
