@@ -3,12 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from smaller import quantize
 
 from mlx_platform.quantize import cache as cache_module
 from mlx_platform.quantize.cache import KEPT, CalibrationCache, Recalled
 from mlx_platform.quantize.calibrate import Histogram
 from mlx_platform.quantize.rule import Rule
-from mlx_platform.quantize.static import StaticOptions, quantize_static
 
 
 def histogram_of(*values: float, extremes_only: bool = False) -> Histogram:
@@ -173,17 +173,15 @@ def test_the_oldest_entries_make_room(tmp_path: Path, model: Path) -> None:
 
 
 def test_another_rule_needs_no_other_run(perceptron: Path, digits, tmp_path: Path) -> None:
-    def quantize(rule: Rule, name: str, feeds):
-        (tmp_path / name).mkdir()
-        options = StaticOptions(rule, CalibrationCache(tmp_path / "cache", "digits"))
-        return quantize_static(perceptron, tmp_path / name, feeds, digits.feeds()[:2], options)
+    def made(rule: Rule, name: str, feeds):
+        cache = CalibrationCache(tmp_path / "cache", "digits")
+        return quantize(perceptron, tmp_path / name, feeds, digits.feeds()[:2], rule=rule, cache=cache)
 
     never = iter(())
-    first = quantize(Rule("entropy"), "first", iter(digits.feeds()))
-    again = quantize(Rule("entropy"), "again", never)
-    extremes = quantize(Rule("minmax"), "extremes", never)
-    (tmp_path / "alone").mkdir()
-    alone = quantize_static(perceptron, tmp_path / "alone", iter(digits.feeds()), digits.feeds()[:2])
+    first = made(Rule("entropy"), "first", iter(digits.feeds()))
+    again = made(Rule("entropy"), "again", never)
+    extremes = made(Rule("minmax"), "extremes", never)
+    alone = quantize(perceptron, tmp_path / "alone", iter(digits.feeds()), digits.feeds()[:2])
 
     assert first.path.read_bytes() == again.path.read_bytes()
     assert extremes.path.read_bytes() == alone.path.read_bytes() != first.path.read_bytes()

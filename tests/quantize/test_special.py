@@ -6,24 +6,17 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from smaller import quantize
 
 from mlx_platform.core.errors import UndecidedError
 from mlx_platform.quantize.agreement import relative_error
-from mlx_platform.quantize.methods import Made, make
-from mlx_platform.quantize.prepare import prepare
-from mlx_platform.quantize.rule import Rule
+from mlx_platform.quantize.methods import Made
 from mlx_platform.quantize.runtime import start
-from mlx_platform.quantize.static import observe
 from mlx_platform.quantize.target import ARM, AVX2, VNNI, Target, this_machine
 
 
 def made_by(method: str, path: Path, folder: Path, feeds, target: Target = AVX2) -> Made:
-    folder.mkdir(exist_ok=True)
-    prepared = prepare(path, folder, feeds[:2], methods=[method])
-    ranges = None
-    if method == "static":
-        ranges = Rule().ranges(observe(prepared, iter(feeds), folder, extremes_only=True).seen)
-    return make(method, prepared, folder / "made.onnx", feeds[:2], target, ranges=ranges)
+    return quantize(path, folder, iter(feeds), feeds[:2], method=method, target=target)
 
 
 def run(path: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:

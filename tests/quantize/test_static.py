@@ -1,5 +1,6 @@
 import hashlib
 import logging
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,18 +10,18 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from smaller import quantize
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.quantize.agreement import relative_error
+from mlx_platform.quantize.methods import Made
 from mlx_platform.quantize.rule import Rule
 from mlx_platform.quantize.runtime import quiet, start
-from mlx_platform.quantize.static import Quantized, StaticOptions, quantize_static
 from mlx_platform.quantize.target import ARM, AVX2, Target
 
 
-def make(path: Path, folder: Path, feeds, options: StaticOptions | None = None) -> Quantized:
-    folder.mkdir(exist_ok=True)
-    return quantize_static(path, folder, iter(feeds), feeds[:2], options)
+def make(path: Path, folder: Path, feeds, **options) -> Made:
+    return quantize(path, folder, iter(feeds), feeds[:2], **options)
 
 
 def run(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -109,7 +110,7 @@ def saturating_rows() -> list[dict[str, np.ndarray]]:
 
 def test_weights_use_all_their_bits_where_that_is_safe(saturating: Path, tmp_path: Path) -> None:
     def widest(target: Target, name: str) -> int:
-        made = make(saturating, tmp_path / name, saturating_rows(), StaticOptions(target=target))
+        made = make(saturating, tmp_path / name, saturating_rows(), target=target)
         stored = {tensor.name: tensor for tensor in onnx.load(made.path).graph.initializer}
         return int(np.abs(onnx.numpy_helper.to_array(stored["w_quantized"]).astype(int)).max())
 
@@ -119,7 +120,7 @@ def test_weights_use_all_their_bits_where_that_is_safe(saturating: Path, tmp_pat
 
 def test_percentile_ranges_are_narrower(perceptron: Path, digits, tmp_path: Path) -> None:
     plain = make(perceptron, tmp_path / "a", digits.feeds())
-    clipped = make(perceptron, tmp_path / "b", digits.feeds(), StaticOptions(Rule("percentile", 99.0)))
+    clipped = make(perceptron, tmp_path / "b", digits.feeds(), rule=Rule("percentile", 99.0))
 
     assert all(clipped.ranges[name].highest <= found.highest for name, found in plain.ranges.items())
     assert any(clipped.ranges[name].highest < found.highest for name, found in plain.ranges.items())
@@ -130,18 +131,17 @@ def test_the_same_rows_give_the_same_bytes_in_another_process(
 ) -> None:
     made = make(perceptron, tmp_path / "q", digits.feeds())
     np.save(tmp_path / "rows.npy", digits.calibration)
-    (tmp_path / "again").mkdir()
     code = (
         "import sys, numpy as np; from pathlib import Path\n"
-        "from mlx_platform.quantize.static import quantize_static\n"
+        "from smaller import quantize\n"
         "rows = np.load('rows.npy'); feeds = [{'X': rows[i:i + 32]} for i in range(0, len(rows), 32)]\n"
-        "quantize_static(Path(sys.argv[1]), Path('again'), iter(feeds), feeds[:2])\n"
+        "quantize(Path(sys.argv[1]), Path('again'), iter(feeds), feeds[:2])\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(perceptron)], check=True, cwd=tmp_path)
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code, str(perceptron)], check=True, cwd=tmp_path, env=here)
 
     digests = [
-        hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in (made.path, tmp_path / "again/quantized.onnx")
+        hashlib.sha256(path.read_bytes()).hexdigest() for path in (made.path, tmp_path / "again/made.onnx")
     ]
     assert digests[0] == digests[1]
 
@@ -168,7 +168,7 @@ def test_a_row_with_nan_is_named_and_nothing_is_made(perceptron: Path, digits, t
 
     with pytest.raises(UsageError, match=r"row 69 .*'X'"):
         make(perceptron, tmp_path / "q", feeds)
-    assert not (tmp_path / "q" / "quantized.onnx").exists()
+    assert not (tmp_path / "q" / "made.onnx").exists()
 
 
 def test_a_layer_that_no_row_reached_stays_float(save_model, tmp_path: Path) -> None:

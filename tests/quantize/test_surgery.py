@@ -6,17 +6,17 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from smaller import quantize
 
 from mlx_platform.quantize.agreement import relative_error
 from mlx_platform.quantize.build import build
+from mlx_platform.quantize.methods import Made
 from mlx_platform.quantize.runtime import start
-from mlx_platform.quantize.static import Quantized, quantize_static
 from mlx_platform.quantize.surgery import Surgery
 
 
-def quantized(path: Path, folder: Path, feeds) -> Quantized:
-    folder.mkdir(exist_ok=True)
-    return quantize_static(path, folder, iter(feeds), feeds[:2])
+def quantized(path: Path, folder: Path, feeds) -> Made:
+    return quantize(path, folder, iter(feeds), feeds[:2])
 
 
 def run(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -29,7 +29,7 @@ def images(rows: int = 8) -> list[dict[str, np.ndarray]]:
 
 
 @pytest.fixture
-def operated(convolutional: Path, tmp_path: Path) -> tuple[Quantized, Surgery]:
+def operated(convolutional: Path, tmp_path: Path) -> tuple[Made, Surgery]:
     made = quantized(convolutional, tmp_path / "q", images())
     return made, Surgery(made.prepared.path, made.path, made.built.plan)
 
