@@ -1,13 +1,15 @@
 """ONNX Runtime as it looks on a machine with GPUs, over the real one on this machine's CPU.
 
 What becomes of the devices is written into a file, so that a server in another process can lose one as well:
-a line for each that is not well, such as `cuda:1 lost`. `lost` fails every run and every new session, `full`
-finds no memory for more than one row, `deadly` ends the process in a run with the number 7, `shaken` fails
-the runs of the sessions that were there before the line was written, `absent` comes up as the CPU.
+a line for each that is not well, such as `cuda:1 lost`. `lost` fails every run and every new session;
+`sticky` does so in the processes that were there before the line was written, `shaken` fails the runs of the
+sessions that were. `full` finds no memory for more than one row, `deadly` ends the process in a run with the
+number 7, `absent` comes up as the CPU.
 """
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from mlx_platform.inference import session
 VARIABLE = "TEST_SIMULATED_GPU"
 """Names the file in the environment of a process that should believe in GPUs."""
 
+_BORN = time.time()
 _KINDS = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "tensorrt"}
 
 
@@ -47,7 +50,7 @@ class _Session:
             self._device += f":{settings['device_id']}"
         self.providers = [name if isinstance(name, str) else name[0] for name in providers]
         how = self._how()
-        if how == "lost":
+        if how == "lost" or (how == "sticky" and self._is_older()):
             raise state.Fail("CUDA failure 100: no CUDA-capable device is detected")
         if how == "absent":
             self.providers, self._device = ["CPUExecutionProvider"], "cpu"
@@ -58,12 +61,16 @@ class _Session:
         text = Path(os.environ[VARIABLE]).read_text()
         return dict(line.split() for line in text.splitlines()).get(self._device, "well")
 
+    @staticmethod
+    def _is_older() -> bool:
+        return Path(os.environ[VARIABLE]).stat().st_mtime > _BORN
+
     def get_providers(self) -> list[str]:
         return self.providers
 
     def run(self, names: Any, feeds: Any, options: Any = None) -> Any:
         how = self._how()
-        if how == "lost" or (how == "shaken" and not self._young):
+        if how == "lost" or (how == "sticky" and self._is_older()) or (how == "shaken" and not self._young):
             raise state.Fail("CUDA failure 700: an illegal memory access was encountered")
         if how == "deadly" and any((array == 7).any() for array in feeds.values()):
             os.kill(os.getpid(), signal.SIGSEGV)

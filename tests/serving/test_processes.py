@@ -122,6 +122,18 @@ def test_what_ends_a_worker_twice_is_refused_and_nothing_else_is(serve, gpus):
     assert workers(server)[0]["starts"] == 3
 
 
+def test_a_worker_that_lost_its_gpu_for_good_is_renewed_while_another_serves(serve, gpus):
+    server = serve("table", processes=2, devices=["cuda", "cuda:1"], degrade={"probe_s": 1000})
+    assert [worker["device"] for worker in workers(server)] == ["cuda", "cuda:1"]
+    gpus.set(cuda="sticky")
+    reply = server.post("/predict", ROWS)
+    assert (reply.status, reply.headers["x-mlx-degraded"]) == (200, "cpu")
+    until(lambda: server.post("/predict", ROWS).status == 200 and workers(server)[0]["starts"] == 2)
+    until(lambda: all(worker["ready"] for worker in workers(server)))
+    assert "x-mlx-degraded" not in server.post("/predict", ROWS).headers
+    assert [worker["starts"] for worker in workers(server)] == [2, 1]
+
+
 def test_while_no_worker_lives_the_supervisor_answers(serve):
     server = serve("table", processes=1)
     os.kill(workers(server)[0]["pid"], signal.SIGKILL)

@@ -106,7 +106,8 @@ class AdminApp:
 
     def _ready(self, _body: bytes) -> Response:
         ready = self._engine.ready and self._pulse.alive
-        return json_response({"ready": ready}, 200 if ready else 503)
+        document = {"ready": ready, "degraded": self._engine.runner.degraded}
+        return json_response(document, 200 if ready else 503)
 
     def _config(self, _body: bytes) -> Response:
         return json_response(self._configuration())

@@ -39,6 +39,7 @@ class Child:
         self.device = device
         self.ready = False
         self.healthy = True  # as it said last
+        self.lost_since: float | None = None  # when it was first seen on another device than its own
         self.addresses: dict[str, str] = {}
         self.starts = 0
         self.started = 0.0
@@ -115,6 +116,25 @@ class Child:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
+    @property
+    def lost_for(self) -> float:
+        """Seconds for which it has been without its device."""
+        return 0.0 if self.lost_since is None else time.monotonic() - self.lost_since
+
+    def note_health(self, *, healthy: bool, degraded: bool) -> None:
+        """Keep what it said of itself."""
+        self.healthy = healthy
+        if not degraded:
+            self.lost_since = None
+        elif self.lost_since is None:
+            self.lost_since = time.monotonic()
+
+    def retire(self) -> None:
+        """Let it finish what it has, and end."""
+        self.ready = False
+        self.signal(signal.SIGTERM)
+        self.end_feed()
+
     def end_feed(self) -> None:
         """Say that no more connections come; what it sends is read on."""
         if self._end is not None:
@@ -141,6 +161,7 @@ class Child:
         if kind == channel.READY:
             self.addresses = orjson.loads(payload)
             self.ready = self.healthy = True
+            self.lost_since = None
         self._on_message(self, kind, payload)
 
     def _let_go(self, place: int) -> None:

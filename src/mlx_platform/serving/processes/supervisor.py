@@ -32,6 +32,7 @@ _MOST_BACKOFF = 30.0
 _HEALTHY_SECONDS = 30.0  # a worker that lived so long did not die of its start
 _LINGER_SECONDS = 2.0
 _WATCH_SECONDS = 0.5
+_RENEW_SECONDS = 15.0  # in which a device may recover by itself
 _KILL_SECONDS = 5.0  # after a drain that has not ended
 _ADMIN_LIMITS = HttpLimits(body_bytes=64 * 1024, connections=64)
 _ERRORS: dict[int, type[MlxError]] = {2: UsageError, 5: GateFailedError, 9: UnavailableError}
@@ -118,8 +119,22 @@ class Supervisor:
             await asyncio.sleep(_WATCH_SECONDS)
             for child in self.children:
                 if child.ready:
-                    status, _ = await ask(child, "GET", b"/readyz")
-                    child.healthy = status == 200
+                    status, said = await ask(child, "GET", b"/readyz")
+                    child.note_health(healthy=status == 200, degraded=b'"degraded":""' not in said)
+            self._renew()
+
+    def _renew(self) -> None:
+        """Have a worker anew that lost its device: most failures of a GPU last as long as the process.
+
+        Only while another worker is whole, and one at a time.
+        """
+        whole = [child for child in self.children if child.ready and child.lost_since is None]
+        if not whole or len(whole) < len(self.children) - 1:
+            return
+        for child in self.children:
+            if child.ready and child.lost_for > _RENEW_SECONDS:
+                _logger.warning("Worker %d has lost %s and is started anew.", child.number, child.device)
+                child.retire()
 
     async def _keep(self, child: Child) -> None:
         """Have a worker on a device, whatever happens to it, until the server stops."""
