@@ -3,6 +3,7 @@ from itertools import pairwise
 
 import pytest
 
+from mlx_platform.core.errors import UsageError
 from mlx_platform.serving.spans import RequestSpan, SpanExporter
 from mlx_platform.serving.trace import Trace
 
@@ -98,3 +99,11 @@ def test_a_burst_is_dropped_rather_than_kept_without_end(collector):
     found = counts(exporter)
     assert found[("mlx_traces_dropped", "queue")] > 0
     assert found[("mlx_traces_dropped", "queue")] + found[("mlx_traces_exported",)] == 5000
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://", "http://host:port", "http://host:0", "http://[x", "http://:4318"]
+)
+def test_an_endpoint_that_is_no_server_is_refused_at_the_start(endpoint):
+    with pytest.raises(UsageError, match="trace_endpoint"):
+        SpanExporter(endpoint, {})

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from mlx_platform.core.errors import UsageError
 from mlx_platform.core.text import first_line
 from mlx_platform.core.version import VERSION
 from mlx_platform.serving.metrics import STAGES, Sample
@@ -46,12 +47,15 @@ class SpanExporter:
     Args:
         endpoint: base URL of a collector, such as `http://127.0.0.1:4318`.
         resource: what the spans are about, as attributes of the service.
+
+    Raises:
+        UsageError: the endpoint is no URL of a server.
     """
 
     def __init__(self, endpoint: str, resource: Mapping[str, str]) -> None:
         self.exported = 0
         self.dropped: Counter[str] = Counter({"queue": 0, "unreachable": 0, "refused": 0})
-        self._url = urlsplit(endpoint)
+        self._url = _server_of(endpoint)
         self._headers = {"Content-Type": "application/x-protobuf"} | _foreign_headers()
         service = os.environ.get("OTEL_SERVICE_NAME") or "mlx"
         self._resource = {"service.name": service, "service.version": VERSION, **resource}
@@ -119,6 +123,19 @@ class SpanExporter:
             return connection.getresponse().status
         finally:
             connection.close()
+
+
+def _server_of(endpoint: str) -> SplitResult:
+    try:
+        url = urlsplit(endpoint)
+        known = bool(url.hostname) and url.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise UsageError(
+            "trace_endpoint is no URL of a collector.", hint="Write it like http://127.0.0.1:4318"
+        )
+    return url
 
 
 def _foreign_headers() -> dict[str, str]:
