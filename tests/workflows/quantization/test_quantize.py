@@ -46,6 +46,7 @@ def test_a_version_that_stays_as_good_becomes_a_new_version(
         calibration=digit_rows[0],
         data=digit_rows[1],
         max_drop="2pp",
+        calibration_method="entropy",
         report=tmp_path / "report",
     )
 
@@ -58,6 +59,7 @@ def test_a_version_that_stays_as_good_becomes_a_new_version(
     assert (version.dataset_version, version.git_commit) == ("v1", "abc1234")
     assert version.metrics["accuracy"] == result.data["accuracy"]["after"]
     assert version.params["calibration_data"] == context.settings.written(digit_rows[0])
+    assert version.params["calibration_method"] == "entropy"
     assert (tmp_path / "report" / "report.html").is_file()
 
     old, new = (context.catalog.fetch(each) for each in (source, version))

@@ -63,6 +63,11 @@ class Outcome:
         return LABELS[self.made.method]
 
     @property
+    def ranges_by(self) -> str:
+        """How the ranges of activations were chosen; `none` where there are no such ranges."""
+        return str(self.candidate.rule or "none")
+
+    @property
     def short(self) -> str:
         """The smaller type, for the heads of tables."""
         return SHORT[self.made.method]
@@ -186,6 +191,7 @@ def lineage_of(context: Context, outcome: Outcome, source: Version) -> Lineage:
             "quantization_target": outcome.made.target.name,
             CALIBRATION_DATA: context.settings.written(outcome.rows.calibration.path),
             "calibration_rows": str(outcome.rows.calibration.rows),
+            "calibration_method": outcome.ranges_by,
             CALIBRATION_FINGERPRINT: outcome.rows.fingerprints["calibration"],
         },
         metrics=_finite(outcome.judgement.after),
@@ -227,6 +233,7 @@ def evidence_of(context: Context, outcome: Outcome, version: Version) -> Evidenc
             "source_digest": outcome.subject.package.digest,
             "target": str(made.target),
             "calibration_rows": calibration.rows,
+            "calibration_method": outcome.ranges_by,
             "calibration_fingerprint": outcome.rows.fingerprints["calibration"],
             "coverage": outcome.coverage.share,
             "data": context.settings.written(outcome.rows.path),

@@ -58,6 +58,7 @@ def data_of(outcome: Outcome) -> dict[str, Any]:
         "calibration": {
             "path": str(outcome.rows.calibration.path),
             "rows": outcome.rows.calibration.rows,
+            "method": outcome.ranges_by,
             "fingerprint": outcome.rows.fingerprints["calibration"],
             "coverage": outcome.coverage.document(),
         },
@@ -130,7 +131,7 @@ def _facts(outcome: Outcome) -> tuple[Fact, ...]:
         Fact("method", _METHODS[made.method]),
         Fact("processor", str(made.target) if recipe_of(made.method).integer else "any"),
         Fact("quantized", layers),
-        Fact("calibration", f"{calibration.path}, {rows}"),
+        Fact("calibration", f"{calibration.path}, {rows}; ranges: {outcome.ranges_by}"),
         Fact(
             "coverage", f"{outcome.coverage.share:.1%} of the judged values are within what calibration saw"
         ),
