@@ -90,7 +90,7 @@ def test_no_request_can_add_label_values(shared):
 def test_health_and_configuration_are_on_the_second_listener(shared):
     server = shared("table")
     assert server.get("/healthz").json == {"live": True}
-    assert server.get("/readyz").json == {"ready": True}
+    assert server.get("/readyz").json == {"ready": True, "degraded": ""}
     document = server.get("/debug/config").json
     assert document["settings"]["max_batch_size"] == 32
     assert set(document["milliseconds_by_rows"]) == {"1", "8", "32"}

@@ -21,7 +21,7 @@ from mlx_platform.serving.app import App
 from mlx_platform.serving.back_thread import BackThread
 from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.devices.plan import device_chain
-from mlx_platform.serving.devices.standby import Standby, parse_rule
+from mlx_platform.serving.devices.standby import Standby, check_fallback, parse_rule
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.feeding import channel
 from mlx_platform.serving.feeding.feed import FedListener, Feed
@@ -89,6 +89,8 @@ def run(
         GateFailedError: the model does not pass its self-check.
     """
     access = Access.of(settings, os.environ)
+    if light is not None:
+        check_fallback(model, light)
     server = _Server(
         model,
         settings,

@@ -55,7 +55,7 @@ class Standby:
 
     Args:
         model: the model that is served.
-        light: an engine of another version that takes the same requests.
+        light: an engine of another version that takes the same requests; see `check_fallback`.
         rule: the answer to `/predict` when that one fails as well.
     """
 
@@ -67,7 +67,6 @@ class Standby:
         self._light_identity: Identity | None = None
         self._takes_tensors = False
         if light is not None:
-            check_fallback(model, light.model)
             self._light_identity = Identity.of(light.model, FALLBACK_ARM, "fallback")
             self._takes_tensors = _tensors(model) == _tensors(light.model)
 
