@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -13,7 +14,9 @@ import orjson
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from mlx_platform.core.errors import UsageError
 from mlx_platform.traffic.log import read_log
+from mlx_platform.workflows.context import make_context
 from mlx_platform.workflows.serve import serve
 
 
@@ -124,3 +127,28 @@ def test_an_alias_that_mlflow_has_elsewhere_is_said_at_the_start_and_in_the_resu
     assert (result.data["version"], ready[0].version) == ("2", "2")
     assert "digits@production is 1, the journal says 2" in warning
     assert warning in caplog.messages
+
+
+def test_several_processes_serve_as_one(tmp_path, model_file):
+    with serving(model_file, "--processes", "2", "--grpc-port", "-1", "--traffic", tmp_path / "log") as (
+        process,
+        data,
+    ):
+        connection = http.client.HTTPConnection(data["url"].removeprefix("http://"), timeout=20)
+        connection.request("POST", "/predict", b'{"rows":[[21]]}')
+        assert orjson.loads(connection.getresponse().read())["predictions"] == [{"value": 42.0}]
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    (record,), _ = read_log(tmp_path / "log", model="double", version="0")
+    assert (record.status, record.rows) == (200, 1)
+
+
+def test_a_fallback_that_is_the_version_itself_is_refused(project):
+    settings = project.settings
+    degrade = replace(settings.serving.degrade, fallback="digits/1")
+    serving_settings = replace(settings.serving, degrade=degrade)
+    context = make_context(replace(settings, serving=serving_settings))
+
+    with pytest.raises(UsageError, match="fallback digits/1 is the version that is served"):
+        serve(context, "digits/1", device="cpu", port=0, on_ready=lambda _: None)
