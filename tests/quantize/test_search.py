@@ -75,10 +75,20 @@ def test_a_layer_that_is_not_needed_becomes_integer_again() -> None:
     assert next(found.proposals()).reverted == {"x", "y"}
 
 
-def test_nothing_is_proposed_where_only_the_float_model_is_good_enough() -> None:
-    measure, _ = world(dict.fromkeys("abc", 1.0))
+def test_where_nothing_is_good_enough_the_divergence_alone_is_halved() -> None:
+    harm = dict.fromkeys("abcdef", 1.0)
+    measure, _ = world(harm, floor=1.0)
 
-    assert list(search(measure, 0.5, dict.fromkeys("abc", 1.0)).proposals()) == []
+    proposals = list(search(measure, 0.5, harm).proposals())
+
+    assert [proposal.distance.divergence for proposal in proposals] == [3.0]
+    assert not proposals[0].fits
+
+
+def test_nothing_is_proposed_where_all_but_one_layer_do_not_halve_the_divergence() -> None:
+    measure, _ = world({"a": 1.0, "b": 1.0}, floor=9.0)
+
+    assert list(search(measure, 0.5, {"a": 1.0, "b": 1.0}).proposals()) == []
 
 
 def test_a_model_of_one_layer_has_nothing_to_propose() -> None:

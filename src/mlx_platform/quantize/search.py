@@ -129,17 +129,22 @@ class Search:
     def proposals(self) -> Iterator[Proposal]:
         """Candidates from the loosest to the strictest: each leaves half of the divergence of the one before.
 
-        The candidate with every layer in integers is not among them. Where a limit ends the search before
-        there is one, the best of what was measured is.
+        The candidate with every layer in integers is not among them. Where the loss of none is tolerated, the
+        divergence alone decides. Where a limit ends the search before there is one, the best of what was
+        measured is.
         """
         proposed: set[Reverted] = set()
         try:
             whole = self.measured(Reverted())
-            order = self._order(whole)
+            order, tolerated = self._order(whole), self._tolerated
             bound = math.inf if whole.loss > self._tolerated else whole.divergence * _HALF
             for _ in range(_PROPOSALS):
-                goal = _Goal(self._tolerated, bound)
+                goal = _Goal(tolerated, bound)
                 found = self._fewest(order, goal)
+                if found is None and not proposed:
+                    # Nothing is good enough on these rows; those that judge may think otherwise.
+                    tolerated, goal = math.inf, _Goal(math.inf, whole.divergence * _HALF)
+                    found = self._fewest(order, goal)
                 if found is None:
                     break
                 found = self._pruned(order, found, goal)
@@ -211,7 +216,7 @@ class Search:
             else:
                 below = middle
         reverted = Reverted(order[:count])
-        return Proposal(reverted, self.measured(reverted), fits=True)
+        return self._proposal(reverted, self.measured(reverted))
 
     def _pruned(self, order: Sequence[str], found: Proposal, goal: _Goal) -> Proposal:
         """The same with those layers integer again that are not needed, the least useful first."""
@@ -225,7 +230,7 @@ class Search:
             except _SpentError:
                 break
             if goal.met(distance) and distance.divergence <= limit:
-                found = Proposal(fewer, distance, fits=True)
+                found = self._proposal(fewer, distance)
         return found
 
     def _best(self) -> Proposal | None:
@@ -240,4 +245,7 @@ class Search:
             return not fits, sum(map(self._costs.__getitem__, reverted)) if fits else distance.divergence
 
         reverted, distance = min(left, key=rank)
+        return self._proposal(reverted, distance)
+
+    def _proposal(self, reverted: Reverted, distance: Distance) -> Proposal:
         return Proposal(reverted, distance, fits=distance.loss <= self._tolerated)
