@@ -181,6 +181,14 @@ def test_an_answer_that_is_not_finite_is_refused(shared):
     assert server.post("/predict", {"rows": [[1]]}).json["predictions"] == [{"y": [0.0]}]
 
 
+def test_an_answer_that_is_not_finite_is_null_where_the_settings_say_so(serve):
+    reply = serve("logarithm", non_finite="null").infer(
+        {"x": {"datatype": "FP32", "shape": [2, 1], "data": [0, 1]}}
+    )
+    assert reply.json["outputs"][0]["data"] == [None, 0.0]
+    assert reply.json["parameters"]["nonfinite"] is True
+
+
 BAD_BODIES = [
     *(b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"rows":', b'"text"', b"[" * 100_000),
     *(b'{"inputs":[]}', b'{"rows":[]}', b'{"rows":{}}', b'{"rows":7}', b'{"rows":[7]}', b'{"rows":[{}]}'),

@@ -304,3 +304,16 @@ def test_text_answers_are_strings_and_bytes_that_are_no_text_are_refused():
 def test_no_body_raises_anything_but_a_refusal(content, header_length):
     with suppress(Refusal):
         parse_infer(content, header_length, one("FP32", None, 3))
+
+
+def test_values_without_a_form_in_json_are_null_where_that_is_wished():
+    signature = Signature.of([X], [Y])
+    call = parse_infer(body([1, 2, 3], [1, 3]), None, signature)
+    outputs = {"y": np.array([[0.1, np.inf], [-np.inf, np.nan]], np.float32)}
+    head = {"parameters": {"degraded": "cpu"}}
+    answer = orjson.loads(render_infer(call, outputs, signature, head, nulls=True)[0])
+    assert answer["outputs"][0]["data"] == [pytest.approx(0.1), None, None, None]
+    assert answer["parameters"] == {"degraded": "cpu", "nonfinite": True}
+    assert head == {"parameters": {"degraded": "cpu"}}
+    finite = {"y": np.ones((1, 2), np.float32)}
+    assert "parameters" not in orjson.loads(render_infer(call, finite, signature, {}, nulls=True)[0])

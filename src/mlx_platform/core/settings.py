@@ -173,6 +173,7 @@ class ServingSettings:
     max_body_bytes: int = setting(16 * 1024 * 1024, ge=1024)
     max_header_bytes: int = setting(16 * 1024, ge=1024)
     max_connections: int = setting(512, ge=1)
+    non_finite: Literal["refuse", "null"] = "refuse"
     request_timeout_ms: float = setting(2000.0, gt=0)
     receive_timeout_s: float = setting(10.0, gt=0)
     drain_delay_s: float = setting(0.0, ge=0)

@@ -49,6 +49,7 @@ class App:
         self._served = served
         self._metrics = served.engine.metrics
         self._body_limit = settings.max_body_bytes
+        self._nulls = settings.non_finite == "null"
         self._routes = RouteTable(served.name, served.version)
         self._ids = ids
         self._handlers: dict[str, Handler] = {
@@ -191,11 +192,8 @@ class App:
         head, size = served.author(exchange).head, 0
         for array in outputs.values():
             size += array.nbytes
-        if size > LARGE_BYTES:
-            render = partial(protocol_v2.render_infer, call, outputs, served.signature, head)
-            body, header_length = await served.beside(render)
-        else:
-            body, header_length = protocol_v2.render_infer(call, outputs, served.signature, head)
+        render = partial(protocol_v2.render_infer, call, outputs, served.signature, head, nulls=self._nulls)
+        body, header_length = await served.beside(render) if size > LARGE_BYTES else render()
         exchange.seconds["egress"] = time.monotonic() - began
         if header_length is None:
             return Response(body)

@@ -103,8 +103,10 @@ def all_finite(array: Array) -> bool:
     return int(np.count_nonzero(np.isfinite(array))) == array.size
 
 
-def write_data(array: Array, name: str) -> Array | list[Any]:
+def write_data(array: Array, name: str, *, nulls: bool = False) -> Array | list[Any]:
     """The flat values of an output, as orjson writes them.
+
+    With `nulls` a value that JSON has no form for is null, and only then the result is a list of floats.
 
     Raises:
         Refusal: 422; there is NaN, infinity or text that is no UTF-8, for which JSON has no form.
@@ -112,6 +114,8 @@ def write_data(array: Array, name: str) -> Array | list[Any]:
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.kind == "f":
         if not all_finite(flat):
+            if nulls:
+                return [value if math.isfinite(value) else None for value in flat.tolist()]
             raise Refusal(422, f"Output {name!r} of the model holds NaN or infinity for this input.")
         return flat
     if flat.dtype.kind in "OSU":

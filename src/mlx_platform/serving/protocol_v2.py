@@ -219,7 +219,12 @@ def _names(specs: Mapping[str, TensorSpec]) -> str:
 
 
 def render_infer(
-    request: InferRequest, outputs: Mapping[str, Array], signature: Signature, head: Mapping[str, Any]
+    request: InferRequest,
+    outputs: Mapping[str, Array],
+    signature: Signature,
+    head: Mapping[str, Any],
+    *,
+    nulls: bool = False,
 ) -> tuple[bytes, int | None]:
     """Write an answer: its bytes, and the length of the JSON in front when tensors follow it.
 
@@ -228,6 +233,7 @@ def render_infer(
         outputs: the model's outputs by name.
         signature: what the model gives.
         head: `model_name` and `model_version`.
+        nulls: NaN and infinity are null in JSON, and the parameter `nonfinite` says so.
 
     Raises:
         Refusal: 422; an output that JSON cannot carry.
@@ -248,7 +254,9 @@ def render_infer(
             raw.append(write_binary(array))
             tensor["parameters"] = {"binary_data_size": len(raw[-1])}
         else:
-            tensor["data"] = write_data(array, name)
+            data = tensor["data"] = write_data(array, name, nulls=nulls)
+            if nulls and type(data) is list and array.dtype.kind == "f":
+                document["parameters"] = {**document.get("parameters", {}), "nonfinite": True}
         tensors.append(tensor)
     document["outputs"] = tensors
     header = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
