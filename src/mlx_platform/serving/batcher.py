@@ -17,23 +17,24 @@ from functools import partial
 
 from mlx_platform.core.errors import DeadlineError, UnavailableError
 from mlx_platform.core.tensors import Tensors
+from mlx_platform.serving.admission import Admission
 from mlx_platform.serving.batch import Batch, Run
 from mlx_platform.serving.batch_policy import BatchPolicy
-from mlx_platform.serving.company import Company
 from mlx_platform.serving.costs import Costs
 from mlx_platform.serving.grouping import Grouping
 from mlx_platform.serving.job import (
     HIGH,
     NORMAL,
     Answer,
-    Group,
     Job,
     NotRowwiseError,
-    QueueFullError,
     assembled,
+    fail,
+    is_answered,
 )
 from mlx_platform.serving.metrics import Sample
 from mlx_platform.serving.padding import Padding
+from mlx_platform.serving.turns import Turns
 from mlx_platform.serving.waiting import Waiting
 from mlx_platform.serving.workers import Workers
 
@@ -84,12 +85,11 @@ class Batcher:
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
         self._grouping = Grouping(self._waiting, policy, self._costs, padding)
-        self._company = Company(policy.max_delay)
-        self._waits = policy.max_delay > 0
+        self._turns = Turns(self._waiting, self._grouping, policy, self._costs)
         self._running: set[Batch] = set()
+        self._admission = Admission(policy, self._waiting, self._running)
         self._workers = Workers(policy.workers, run, self._finish)
         self._failing = 0.0  # share of the last batches of several requests
-        self._joins = True
         self._closed = False
         self._woken = False
         self._timer: asyncio.TimerHandle | None = None
@@ -148,7 +148,7 @@ class Batcher:
         if self._closed:
             raise UnavailableError("The server is shutting down.")
         now = time.monotonic()
-        if joins and self._joins:
+        if joins and self._grouping.joins:
             group, length = self._grouping.find(feeds, rows, outputs)
             nbytes = rows * group.row_bytes
         else:
@@ -156,10 +156,10 @@ class Batcher:
             nbytes = sum(array.nbytes for array in feeds.values())
         if self._waiting.rows:
             # The urgent pass the queue that the guess is made of.
-            self._check_room(rows, nbytes, math.inf if priority == HIGH else deadline - now)
+            self._admission.check(rows, nbytes, math.inf if priority == HIGH else deadline - now)
         future: asyncio.Future[Answer] = self._loop.create_future()
         job = Job(feeds, rows, outputs, deadline, now, future, group, priority, length, nbytes)
-        if rows > 1 and group.joins and rows > (most := self._limit(group, now)):
+        if rows > 1 and group.joins and rows > (most := self._grouping.limit(group, now)):
             self._split(job, most)
         else:
             self._enqueue(job)
@@ -174,7 +174,7 @@ class Batcher:
 
     async def close(self, patience: float) -> None:
         """Take nothing new, wait for what was taken, and give up on the rest after `patience` seconds."""
-        self._closed = True
+        self._closed = self._turns.hurried = True
         self._wake()
         end = time.monotonic() + patience
         # Woken counts too: the last part of a long request may send it in again as a whole.
@@ -183,8 +183,8 @@ class Batcher:
         error = UnavailableError("The server was shut down before there was an answer.")
         waiting = self._waiting.clear()
         self.in_flight -= len(waiting)
-        _fail(waiting, error)
-        _fail([job for batch in self._running for job in batch.jobs], error)
+        fail(waiting, error)
+        fail([job for batch in self._running for job in batch.jobs], error)
         for timer in (self._timer, self._sweeper):
             if timer is not None:
                 timer.cancel()
@@ -200,43 +200,11 @@ class Batcher:
             self._stop_unwanted()
             await asyncio.sleep(0.005)
 
-    def _check_room(self, rows: int, nbytes: int, patience: float) -> None:
-        """Refuse what would overfill the queue, or cannot be answered in time.
-
-        What is longer than the whole queue is taken when nobody waits; it never would be otherwise.
-        """
-        waiting, policy = self._waiting, self.policy
-        full = waiting.rows + rows > policy.max_queue_rows or waiting.nbytes + nbytes > policy.max_queue_bytes
-        # Nobody is refused by a guess who would be in the next batch.
-        if full or (waiting.rows >= policy.max_rows and self._expected_wait() > patience):
-            raise QueueFullError(max(1, math.ceil(self._expected_wait())))
-
-    def _expected_wait(self) -> float:
-        """Seconds until what waits and runs now is done."""
-        now = time.monotonic()
-        seconds = self._waiting.seconds
-        for batch in self._running:
-            seconds += max(0.0, batch.started + batch.expected - now)
-        return seconds / self.policy.workers
-
     def _split(self, whole: Job, most_rows: int) -> None:
         """Queue a long request in parts."""
         for start in range(0, whole.rows, most_rows):
             stop = min(start + most_rows, whole.rows)
-            slices = {name: array[start:stop] for name, array in whole.feeds.items()}
-            part = Job(
-                slices,
-                stop - start,
-                whole.outputs,
-                whole.deadline,
-                whole.admitted,
-                self._loop.create_future(),
-                whole.group,
-                priority=whole.priority,
-                length=whole.length,
-                nbytes=whole.nbytes * (stop - start) // whole.rows,
-                is_part=True,
-            )
+            part = whole.part(start, stop, self._loop.create_future())
             part.future.add_done_callback(partial(self._assemble, whole))
             whole.parts.append(part)
             self._enqueue(part)
@@ -254,7 +222,7 @@ class Batcher:
         elif error is not None:
             self._give_up_parts(whole)
             whole.future.set_exception(error)
-        elif all(_is_answered(part) for part in whole.parts):
+        elif all(is_answered(part) for part in whole.parts):
             whole.future.set_result(assembled(whole))
 
     def _give_up_parts(self, whole: Job) -> None:
@@ -272,8 +240,7 @@ class Batcher:
         job.cost = job.rows * job.group.pace
         self._waiting.add(job)
         self.in_flight += 1
-        if self._waits:
-            self._company.came(job.admitted, self.in_flight)
+        self._turns.came(job, self.in_flight)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
         self._wake()
@@ -298,15 +265,16 @@ class Batcher:
             self.restarts += 1
             waiting = self._waiting.clear()
             self.in_flight -= len(waiting)
-            _fail(waiting, error)
+            fail(waiting, error)
 
     def _start_next(self) -> bool:
         """Form and start the next batch; False when the loop should first do something else."""
         now = time.monotonic()
-        group = self._choose(now)
+        group, again = self._turns.choose(now, self.in_flight)
         if group is None:
+            self._timer = self._loop.call_later(again - now, self._wake)
             return False
-        jobs = self._waiting.take(group, self._room(group, now))
+        jobs = self._waiting.take(group, self._turns.room(group, now, len(self._running)))
         live, rows = [], 0
         for job in jobs:
             if job.deadline > now and not job.future.done():
@@ -319,60 +287,12 @@ class Batcher:
             return True
         batch = Batch(live, self._padding, self._costs.seconds(group, rows), started=now)
         batch.searching = self._failing <= 0.5
-        if self._waits:
-            self._company.left(self.in_flight)
+        self._turns.left(self.in_flight)
         self._running.add(batch)
         if self.inline_cells and self._fits_inline(batch, rows):
             return self._run_inline(batch)
         self._workers.put(batch)
         return True
-
-    def _choose(self, now: float) -> Group | None:
-        """The group to run now: the head of the highest priority, then of the earliest deadline.
-
-        None when all may wait; they are looked at again in time.
-        """
-        if not self._waits and (only := self._waiting.only()) is not None:
-            return only
-        best, best_rank, again = None, (math.inf, math.inf), math.inf
-        for group in self._waiting.busy():
-            head = group.head()
-            if head is None:
-                continue
-            until = self._wait_until(group, head, now) if self._waits else now
-            if until > now:
-                again = min(again, until)
-            elif (rank := (head.priority, head.deadline)) < best_rank:
-                best, best_rank = group, rank
-        if best is None:
-            self._timer = self._loop.call_later(again - now, self._wake)
-        return best
-
-    def _wait_until(self, group: Group, head: Job, now: float) -> float:
-        """Until when a group had better wait for others to join it."""
-        if self._closed or not self._joins or not group.joins or group.rows >= self._limit(group, now):
-            return now
-        if not self._costs.gains_by_company(group.rows):
-            return now
-        slack = head.deadline - 2 * self._costs.seconds(group, group.rows)
-        return min(self._company.wait_until(group.oldest(), self.in_flight), slack)
-
-    def _limit(self, group: Group, now: float) -> int:
-        """The most rows of a run of a group."""
-        return self._grouping.limit(group, now) if self._joins else 1
-
-    def _room(self, group: Group, now: float) -> int:
-        """The rows of the next run: all there is room for, or the share of one of several idle workers."""
-        limit = self._limit(group, now)
-        if self.policy.workers == 1:
-            return limit
-        idle = self.policy.workers - len(self._running) - self._waiting.count() + 1
-        if idle > 1 and group.rows > 1:
-            rows = min(group.rows, limit)
-            share = -(-rows // idle)
-            if self._costs.gains_by_spreading(rows, share):
-                return share
-        return limit
 
     def _fits_inline(self, batch: Batch, rows: int) -> bool:
         """Whether a run is no larger than those that were seen to be fast."""
@@ -409,9 +329,9 @@ class Batcher:
                 job.future.set_exception(job.error)
             else:
                 self._run_again(job, batch)
-        if self._joins and not batch.rowwise:
+        if self._grouping.joins and not batch.rowwise:
             _logger.warning("The model does not answer row by row: from now on every request runs alone.")
-            self._joins = False
+            self._grouping.joins = False
         if batch.runs == 1 and (answer := batch.jobs[0].answer) is not None:
             self._costs.learn(batch.jobs[0].group, answer.batch_rows, answer.run_seconds)
             self._on_batch(answer.batch_rows)
@@ -469,15 +389,3 @@ class Batcher:
             if not job.future.done():
                 self.expired += 1
                 job.future.set_exception(DeadlineError("The deadline passed in the queue."))
-
-
-def _fail(jobs: Iterable[Job], error: BaseException) -> None:
-    for job in jobs:
-        if not job.future.done():
-            job.future.set_exception(error)
-
-
-def _is_answered(part: Job) -> bool:
-    """Whether a part has an answer; one that has failed speaks up by itself, perhaps later in this tick."""
-    future = part.future
-    return future.done() and not future.cancelled() and future.exception() is None

@@ -24,9 +24,13 @@ class Grouping:
         policy: the most rows of a run.
         costs: what to expect of a group that is new.
         padding: how sequences of different lengths may share a run; None when they may not.
+
+    Attributes:
+        joins: whether any requests may share a run.
     """
 
     def __init__(self, waiting: Waiting, policy: BatchPolicy, costs: Costs, padding: Padding | None) -> None:
+        self.joins = True
         self._waiting = waiting
         self._policy = policy
         self._costs = costs
@@ -64,6 +68,8 @@ class Grouping:
 
     def limit(self, group: Group, now: float) -> int:
         """The most rows of a run of a group."""
+        if not self.joins:
+            return 1
         if group.limit and now > group.limit_until:
             group.limit = 2 * group.limit if 2 * group.limit < group.most_rows else 0
             group.limit_until = now + _RECOVERY_SECONDS

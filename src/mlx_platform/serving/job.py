@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,6 +66,22 @@ class Job:
     answer: Answer | None = None
     error: BaseException | None = None
     parts: list["Job"] = field(default_factory=list)
+
+    def part(self, start: int, stop: int, future: asyncio.Future[Answer]) -> "Job":
+        """A job for some of the rows."""
+        return Job(
+            {name: array[start:stop] for name, array in self.feeds.items()},
+            stop - start,
+            self.outputs,
+            self.deadline,
+            self.admitted,
+            future,
+            self.group,
+            priority=self.priority,
+            length=self.length,
+            nbytes=self.nbytes * (stop - start) // self.rows,
+            is_part=True,
+        )
 
 
 class Group:
@@ -137,3 +153,16 @@ def assembled(whole: Job) -> Answer:
     # The parts follow each other on the workers: the rest of the time was spent in or between runs.
     running = time.monotonic() - whole.admitted - queued
     return Answer(outputs, queued, running, max(answer.batch_rows for answer in answers))
+
+
+def fail(jobs: Iterable[Job], error: BaseException) -> None:
+    """Give an error to those who have no answer yet."""
+    for job in jobs:
+        if not job.future.done():
+            job.future.set_exception(error)
+
+
+def is_answered(part: Job) -> bool:
+    """Whether a part has an answer; one that has failed speaks up by itself, perhaps later in this tick."""
+    future = part.future
+    return future.done() and not future.cancelled() and future.exception() is None
