@@ -80,11 +80,11 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option("--min-speedup", metavar="X", help="Fail when it is not X times as fast."),
         ] = None,
         max_size_ratio: Annotated[
-            float | None,
+            float,
             typer.Option(
                 "--max-size-ratio", metavar="X", help="Fail when it is larger than X times the size."
             ),
-        ] = None,
+        ] = 1.0,
         max_evals: Annotated[
             int,
             typer.Option(

@@ -45,7 +45,7 @@ def quantize(
     target: str = "auto",
     max_drop: str | None = None,
     min_speedup: float | None = None,
-    max_size_ratio: float | None = None,
+    max_size_ratio: float = 1.0,
     max_evals: int = MAX_EVALS,
     max_minutes: float = MAX_MINUTES,
     resume: Path | None = None,
@@ -68,7 +68,7 @@ def quantize(
         max_drop: the tolerated loss of accuracy (for regression: rise of the RMSE) with its unit; by default
             that of the settings, else 1pp, for regression 2%rel.
         min_speedup: how many times as fast it must be; unset, being slower is a warning only.
-        max_size_ratio: its largest size as a share of the source's; unset, being larger is a warning only.
+        max_size_ratio: its largest size as a share of the source's.
         max_evals: candidates that the search for layers to leave in float32 may measure; 0 for no search.
         max_minutes: how long that search may take.
         resume: a folder with the state of an interrupted search, or for that of this one.

@@ -152,7 +152,7 @@ def test_a_speed_that_is_not_reached_fails(
     )
 
     assert result.verdict is Verdict.FAIL
-    accuracy, speed = result.data["gates"]
+    accuracy, speed, _size = result.data["gates"]
     assert (accuracy["verdict"], speed["verdict"]) == ("pass", "fail")
     assert (speed["name"], speed["threshold"]) == ("speedup >= 500", 500)
     assert speed["measured"] < 500
@@ -187,13 +187,21 @@ def test_random_calibration_rows_are_a_warning(
     assert result.data["calibration"]["coverage"]["share"] < 0.9
 
 
-def test_a_slower_or_larger_file_is_said_plainly(
+def test_a_larger_file_is_not_written_unless_it_was_asked_for(
     context: Context, fragile: Path, fragile_rows, tmp_path: Path
 ) -> None:
-    result = to_file(context, fragile, fragile_rows, tmp_path / "small.onnx")
+    result = to_file(context, fragile, fragile_rows, tmp_path / "small.onnx", max_drop="99pp")
 
     assert result.data["size"]["ratio"] > 1
-    assert any("larger" in warning for warning in result.warnings)
+    assert result.verdict is Verdict.FAIL
+    assert result.data["gates"][-1]["verdict"] == "fail"
+    assert not (tmp_path / "small.onnx").exists()
+
+    result = to_file(
+        context, fragile, fragile_rows, tmp_path / "small.onnx", max_drop="99pp", max_size_ratio=3.0
+    )
+    assert result.verdict is Verdict.PASS
+    assert (tmp_path / "small.onnx").exists()
 
 
 def test_trees_are_refused_and_leave_nothing_behind(

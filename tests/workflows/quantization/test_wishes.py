@@ -1,7 +1,7 @@
 import pytest
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.verdict import Verdict
+from mlx_platform.core.verdict import Verdict, worst
 from mlx_platform.quantize.latency import Race
 from mlx_platform.workflows.quantization.wishes import Wishes
 
@@ -18,23 +18,23 @@ RACE = Race(3.0, 2.0, 1.5, 1.2, 1.8, 50)
     ],
 )
 def test_what_was_measured_itself_is_compared_with_its_limit(wishes: Wishes, verdict: Verdict) -> None:
-    (answer,) = wishes.answers(RACE, 0.25)
+    answers = wishes.answers(RACE, 0.25)
 
-    assert answer.check.verdict is verdict
+    assert worst(answer.check.verdict for answer in answers) is verdict
     assert wishes.met(RACE, 0.25) is (verdict is Verdict.PASS)
-    assert answer.document()["verdict"] == str(verdict)
+    assert all(answer.document()["verdict"] == str(answer.check.verdict) for answer in answers)
 
 
 def test_a_speed_up_shows_its_interval_and_whether_that_reaches_below_the_limit() -> None:
-    (answer,) = Wishes(min_speedup=1.4).answers(RACE, 1.0)
+    answer, _size = Wishes(min_speedup=1.4).answers(RACE, 1.0)
 
     assert answer.check.measured == "1.50 [1.20, 1.80]"
     assert "reaches below" in answer.check.message
 
 
-def test_without_a_wish_there_is_nothing_to_answer() -> None:
-    assert Wishes().answers(RACE, 3.0) == ()
-    assert Wishes().met(RACE, 3.0)
+def test_without_a_wish_it_must_not_be_larger() -> None:
+    assert Wishes().met(RACE, 1.0)
+    assert not Wishes().met(RACE, 1.001)
 
 
 @pytest.mark.parametrize("asked", [0.0, -1.0, float("nan"), 1e6])

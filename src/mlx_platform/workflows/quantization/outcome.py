@@ -84,11 +84,6 @@ class Outcome:
         """What a reader should know before trusting or shipping the result."""
         found = [*self.rows.warnings, *self.choosing.notes]
         verified, race = self.made.verified, self.candidate.race
-        if verified.size_after >= verified.size_before:
-            found.append(
-                f"The {self.short} file is larger: {verified.size_after:,} bytes after"
-                f" {verified.size_before:,}."
-            )
         if self.made.method in ("static", "dynamic") and not verified.kernels:
             found.append("No integer operator runs on this processor: INT8 saves space here, not time.")
         batch = self.candidate.batch_race

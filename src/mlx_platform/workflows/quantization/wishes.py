@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """`min_speedup` is how many times as fast it must be, `max_size_ratio` its largest share of the size."""
+    """`min_speedup` is how many times as fast it must be, `max_size_ratio` its largest share of the size.
+
+    One that is larger than its source is of no use to anybody who has not said so.
+    """
 
     min_speedup: float | None = None
-    max_size_ratio: float | None = None
+    max_size_ratio: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse wishes that mean nothing.
@@ -28,7 +31,7 @@ class Wishes:
             raise UsageError(
                 f"A speed-up of {self.min_speedup:g} cannot be asked for.", hint="Write --min-speedup 1.2."
             )
-        if self.max_size_ratio is not None and not 0 < self.max_size_ratio < 1000:
+        if not 0 < self.max_size_ratio < 1000:
             raise UsageError(
                 f"A size of {self.max_size_ratio:g} times the size cannot be asked for.",
                 hint="Write --max-size-ratio 0.3 for three tenths of the size.",
@@ -56,17 +59,16 @@ class Wishes:
                 group="gates",
             )
             yield WishAnswer(check, "min", race.speedup, self.min_speedup, race.lower, race.upper)
-        if self.max_size_ratio is not None:
-            small = size_ratio <= self.max_size_ratio
-            check = Check(
-                name="size_ratio",
-                verdict=Verdict.PASS if small else Verdict.FAIL,
-                measured=f"{size_ratio:.3f}",
-                threshold=f"<= {self.max_size_ratio:g}",
-                message="" if small else "it is not that much smaller",
-                group="gates",
-            )
-            yield WishAnswer(check, "max", size_ratio, self.max_size_ratio, size_ratio, size_ratio)
+        small = size_ratio <= self.max_size_ratio
+        check = Check(
+            name="size_ratio",
+            verdict=Verdict.PASS if small else Verdict.FAIL,
+            measured=f"{size_ratio:.3f}",
+            threshold=f"<= {self.max_size_ratio:g}",
+            message="" if small else "it is larger than that",
+            group="gates",
+        )
+        yield WishAnswer(check, "max", size_ratio, self.max_size_ratio, size_ratio, size_ratio)
 
 
 @dataclass(frozen=True, slots=True)
