@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from typing import Any
 
 import orjson
@@ -51,7 +52,8 @@ class AdminApp:
         self._access = access
         self._pulse = pulse
         self._capture = engine.observation.capture
-        self._registry = make_registry(engine, pulse)
+        # Made at the first scrape: its library takes as long to load as half of everything else.
+        self._registry = cache(partial(make_registry, engine, pulse))
         self._routes: dict[tuple[str, str], _Route] = {
             ("GET", "/metrics"): _Route(self._metrics),
             ("GET", "/healthz"): _Route(self._live, probe=True),
@@ -98,7 +100,7 @@ class AdminApp:
         return route.answer(body)
 
     def _metrics(self, _body: bytes) -> Response:
-        return Response(expose(self._registry), content_type=_TEXT)
+        return Response(expose(self._registry()), content_type=_TEXT)
 
     def _live(self, _body: bytes) -> Response:
         alive = self._pulse.alive
