@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from mlx_platform.core.errors import DeadlineError, UnavailableError
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tensors import text_column
 from mlx_platform.inference.graph import read_network
@@ -50,6 +51,11 @@ def counting(tmp_path_factory):
     return Model.load(open_package(folder), name="counting", version="1", device="cpu", threads=1)
 
 
+def asking(seconds=20.0):
+    now = time.monotonic()
+    return Exchange("id", "predict", datetime.now(UTC), now, now + seconds)
+
+
 def texts(*words):
     return {"text": text_column(["w " * count for count in words])}
 
@@ -74,14 +80,14 @@ def test_cheap_steps_run_on_the_event_loop_and_others_beside_it(load, counting, 
         threads = []
         prepare = model.prepare
 
-        def watched(rows, prepare=prepare, threads=threads):
+        def watched(rows, *go_on, prepare=prepare, threads=threads):
             threads.append(threading.current_thread() is not threading.main_thread())
-            return prepare(rows)
+            return prepare(rows, *go_on)
 
         monkeypatch.setattr(model, "prepare", watched)
 
         async def scenario(preparation, columns=columns):
-            await preparation.encode(columns)
+            await preparation.encode(columns, asking())
 
         with_preparation(model, ServingSettings(), scenario)
         assert threads == [beside]
@@ -89,13 +95,13 @@ def test_cheap_steps_run_on_the_event_loop_and_others_beside_it(load, counting, 
 
 def test_steps_in_processes_give_the_same_tensors_and_complaints(counting):
     async def scenario(preparation):
-        encoded = await preparation.encode(texts(5, 1))
+        encoded = await preparation.encode(texts(5, 1), asking())
         here = counting.prepare(texts(5, 1))
         assert encoded.feeds["input_ids"].tolist() == here.feeds["input_ids"].tolist()
         assert encoded.parts.counts.tolist() == [3, 1]
         assert set(encoded.seconds) == {"tokenize"}
         with pytest.raises(CellError) as caught:
-            await preparation.encode(texts(1, 9))
+            await preparation.encode(texts(1, 9), asking())
         assert (caught.value.row, caught.value.column) == (1, "text")
         assert "5 parts" in caught.value.problem
 
@@ -108,9 +114,68 @@ def test_a_process_that_dies_costs_no_request(counting):
             process.kill()
             process.join()
         for _ in range(3):
-            assert (await preparation.encode(texts(2))).feeds["input_ids"].tolist() == [[1, 1]]
+            assert (await preparation.encode(texts(2), asking())).feeds["input_ids"].tolist() == [[1, 1]]
 
     with_preparation(counting, ServingSettings(pipeline_processes=1), scenario)
+
+
+@pytest.fixture
+def endless(counting, monkeypatch):
+    """A model whose steps go on until nobody waits any more; the event is set when they notice."""
+    noticed = threading.Event()
+
+    def prepare(_rows, go_on):
+        try:
+            while True:
+                go_on()
+                time.sleep(0.001)
+        except DeadlineError:
+            noticed.set()
+            raise
+
+    monkeypatch.setattr(counting, "prepare", prepare)
+    return counting, noticed
+
+
+def test_steps_end_at_the_deadline(endless):
+    model, noticed = endless
+
+    async def scenario(preparation):
+        with pytest.raises(DeadlineError):
+            await preparation.encode(texts(1), asking(0.05))
+        assert await asyncio.to_thread(noticed.wait, 20)
+
+    with_preparation(model, ServingSettings(), scenario)
+
+
+def test_steps_end_when_the_client_has_gone(endless):
+    model, noticed = endless
+
+    async def scenario(preparation):
+        exchange = asking()
+        task = asyncio.ensure_future(preparation.encode(texts(1), exchange))
+        await asyncio.sleep(0.01)
+        exchange.abandoned = True
+        exchange.waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(noticed.wait, 20)
+
+    with_preparation(model, ServingSettings(), scenario)
+
+
+def test_whoever_waits_at_the_end_is_told_so(endless):
+    model, noticed = endless
+
+    async def scenario(preparation):
+        task = asyncio.ensure_future(preparation.encode(texts(1), asking()))
+        await asyncio.sleep(0.01)
+        preparation.close()
+        with pytest.raises(UnavailableError, match="shutting down"):
+            await task
+        assert await asyncio.to_thread(noticed.wait, 20)
+
+    with_preparation(model, ServingSettings(), scenario)
 
 
 def test_a_served_text_in_parts_is_answered_as_one(counting):
@@ -118,8 +183,7 @@ def test_a_served_text_in_parts_is_answered_as_one(counting):
         engine = Engine(counting, ServingSettings(max_batch_size=3), Metrics(), None)
         await engine.start()
         try:
-            now = time.monotonic()
-            exchange = Exchange("id", "predict", datetime.now(UTC), now, now + 20)
+            exchange = asking()
             answers = await engine.predict([{"text": "w " * count} for count in (7, 1, 3)], exchange)
             assert answers["value"].tolist() == pytest.approx([13 / 7, 1, 5 / 3])
             assert answers["value"].tolist() == counting.predict(texts(7, 1, 3)).columns["value"].tolist()

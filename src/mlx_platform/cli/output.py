@@ -49,7 +49,7 @@ class Output:
     def render(self, result: "Result") -> None:
         """Print a command's result; a sentence on stderr where its document was printed before."""
         for warning in result.warnings:
-            self.notice(f"warning: {warning}")
+            self.notice(f"warning: {warning}", warns=True)
         if in_actions() and result.verdict:
             self._annotate(result)
         if self._json:
@@ -75,12 +75,13 @@ class Output:
         self._document_printed = True
         print_line(to_json(document))
 
-    def notice(self, text: str, facts: Mapping[str, Any] | None = None) -> None:
+    def notice(self, text: str, facts: Mapping[str, Any] | None = None, *, warns: bool = False) -> None:
         """Tell people something beside the result; `facts` say the same to machines that read the log."""
         if self.logs_json:
             import logging
 
-            logging.getLogger(__name__).info(text, extra={"fields": dict(facts or {})})
+            level = logging.WARNING if warns else logging.INFO
+            logging.getLogger(__name__).log(level, text, extra={"fields": dict(facts or {})})
             return
         sys.stderr.write(_inert(printable(text, limit=4096)) + "\n")
         sys.stderr.flush()

@@ -18,7 +18,7 @@ from mlx_platform.inference.pipeline import Encoded, Pipeline
 from mlx_platform.inference.rows import Kinds, as_columns, rows_from_json
 from mlx_platform.inference.session import Session, open_session
 from mlx_platform.inference.spec import ModelSpec
-from mlx_platform.inference.steps.step import CellError
+from mlx_platform.inference.steps.step import CellError, GoOn, for_ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,12 @@ class Model:
         """
         return self._pipeline.encode(rows).feeds
 
-    def prepare(self, rows: Columns) -> Encoded:
-        """Like `encode`, with how to put together what the outputs say of rows that were taken in parts."""
-        return self._pipeline.encode(rows)
+    def prepare(self, rows: Columns, go_on: GoOn = for_ever) -> Encoded:
+        """Like `encode`, with how to put together what the outputs say of rows that were taken in parts.
+
+        `go_on` is called from time to time, and raises where nobody waits for the tensors any more.
+        """
+        return self._pipeline.encode(rows, go_on)
 
     def restored(self, arrays: Tensors) -> Encoded:
         """What `prepare` gave, of what its `packed` made."""

@@ -23,7 +23,7 @@ from mlx_platform.core.text import did_you_mean, listed, plural, printable
 from mlx_platform.inference.parts import Parts
 from mlx_platform.inference.rows import column_kinds
 from mlx_platform.inference.spec import ModelSpec
-from mlx_platform.inference.steps.step import PARTS, WEIGHTS, Batch, Step
+from mlx_platform.inference.steps.step import PARTS, WEIGHTS, Batch, GoOn, Step, for_ever
 from mlx_platform.inference.steps.table import as_numbers, as_type, stack
 from mlx_platform.inference.steps.text import as_texts
 
@@ -75,8 +75,8 @@ class Pipeline:
         self._splitter = _splitter(self._pre, spec)
         self.cheap = all(step.cheap for step in (*self._pre, *self._post))
 
-    def encode(self, rows: Columns) -> Encoded:
-        """The input tensors of raw columns.
+    def encode(self, rows: Columns, go_on: GoOn = for_ever) -> Encoded:
+        """The input tensors of raw columns; `go_on` is called from time to time, see `GoOn`.
 
         Raises:
             UsageError: a column is missing; `CellError` where one cell cannot be used.
@@ -92,7 +92,7 @@ class Pipeline:
         seconds: dict[str, float] = {}
         for step in self._pre:
             began = time.perf_counter()
-            batch = step(batch)
+            batch = step.run(batch, go_on)
             seconds[step.kind] = seconds.get(step.kind, 0.0) + time.perf_counter() - began
         parts = self._parts(batch)
         feeds = {}

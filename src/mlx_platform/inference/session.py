@@ -31,7 +31,7 @@ _ELEMENTS = {
     "double": "FP64",
     "string": "BYTES",
 }  # ONNX Runtime's element types under the protocol's names
-_ERRORS_ONLY = 3
+_SILENT = 4  # what goes wrong is raised, and need not be written by the runtime as well
 _IDLE = 5.0  # seconds after which an unused watchdog thread ends
 _SPIKE_BYTES = 16 * 1024 * 1024  # inputs from which a run's memory may be worth giving back
 _SPIKE = 4  # and so many times what is usual
@@ -286,7 +286,7 @@ def _session_options(ort: Any, threads: int, device: Device) -> Any:
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.use_deterministic_compute = True
-    options.log_severity_level = _ERRORS_ONLY
+    options.log_severity_level = _SILENT
     # Spinning threads would take the cores from whoever shares them, such as the server's event loop.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")

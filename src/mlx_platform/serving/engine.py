@@ -269,7 +269,7 @@ class Engine:
         prepared = self.caches.prepared
 
         async def compute() -> Tensors:
-            encoded = await self._preparation.encode(columns)
+            encoded = await self._preparation.encode(columns, exchange)
             exchange.step_seconds = encoded.seconds
             return encoded.packed()
 
@@ -280,6 +280,8 @@ class Engine:
                 arrays = await prepared.answer(columns, exchange, compute)
         except UsageError as error:
             raise malformed(complaint(error, (), self.model)) from error
+        except MlxError as error:
+            raise _refusal(error, draining_now=self.draining) from error
         if exchange.abandoned:
             raise asyncio.CancelledError
         return self.model.restored(arrays)

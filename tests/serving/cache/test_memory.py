@@ -134,3 +134,19 @@ def test_a_cache_that_must_always_be_asked_is():
     for _ in range(100):
         worth.learn(hit=False)
     assert not worth.sampling
+
+
+def test_a_few_questions_that_everybody_asks_are_among_the_sample_in_time():
+    worth = Worth(0.05, window=64)
+    for number in range(200):
+        if worth.takes({"x": np.array([1000 + number])}):
+            worth.learn(hit=False)
+    assert worth.sampling
+    hot = {"x": np.array([1])}
+    known = False
+    for _ in range(16 * 64 * 17):
+        if worth.takes(hot):
+            worth.learn(hit=known)
+            known = True
+
+    assert not worth.sampling

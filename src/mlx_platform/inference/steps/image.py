@@ -7,9 +7,9 @@ import numpy as np
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array
-from mlx_platform.inference.steps.step import Batch, CellError, Options, Site, Step
+from mlx_platform.inference.steps.step import Batch, CellError, GoOn, Options, Site, Step, for_ever
 
-_MAX_PIXELS = 1 << 26
+_MAX_PIXELS = 1 << 25  # 33 million: more than cameras make, and half a second of decoding
 _CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 _RESAMPLING = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}  # OpenCV's own numbers
 
@@ -17,6 +17,8 @@ _RESAMPLING = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}  # OpenCV's own
 def opencv() -> Any:
     """OpenCV, told before its first import how many pixels a decoder may unpack from a small file."""
     os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(_MAX_PIXELS))
+    # What its decoders have to say of somebody's bytes, the error says.
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
     import cv2
 
     return cv2
@@ -87,12 +89,16 @@ class ImageStep(Step):
         self.makes = (self._input.name,)
 
     def __call__(self, batch: Batch) -> Batch:
+        return self.run(batch, for_ever)
+
+    def run(self, batch: Batch, go_on: GoOn) -> Batch:
         cells = batch[self._column]
         height, width = self._size
         planes = len(self._tables)
         shape = (height, width, planes) if self._layout == "NHWC" else (planes, height, width)
         pixels = np.empty((len(cells), *shape), dtype=np.float32)
         for row, cell in enumerate(cells):
+            go_on()
             self._fill(pixels[row], decode_image(cell, self._column, row, self._max_bytes))
         return batch | {self._input.name: pixels.astype(self._input.numpy_type, copy=False)}
 

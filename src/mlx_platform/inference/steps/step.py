@@ -3,7 +3,7 @@
 A step is made without touching a file; `load` reads its assets once, before the first batch.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,14 @@ PARTS = "*parts"
 
 WEIGHTS = "*weights"
 """In a batch, beside `PARTS`: how much each part has to say [parts]."""
+
+GoOn = Callable[[], None]
+"""Called from time to time by what may take long; raises where nobody waits for it any more."""
+
+
+def for_ever() -> None:
+    """Let it take as long as it wants."""
+
 
 ColumnKind = Literal["number", "category", "text", "image", "tensor"]
 
@@ -175,6 +183,11 @@ class Step:
             UsageError: a cell cannot be used; `CellError` says which.
         """
         raise NotImplementedError
+
+    def run(self, batch: Batch, go_on: GoOn) -> Batch:
+        """The same for somebody who may lose interest; a step that takes long asks between rows."""
+        go_on()
+        return self(batch)
 
 
 def asset_path(root: Path, name: str, step: str) -> Path:

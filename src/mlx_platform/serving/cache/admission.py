@@ -60,8 +60,9 @@ class Worth:
     """Decides which questions a cache is asked: all, or a sample while hardly any of them repeats.
 
     The sample is chosen by the question, so that one which repeats is in it each time or never: its hit rate
-    is that of all questions, and when it rises, the cache is asked about everything again. The choice costs
-    less than a key.
+    is that of all questions, and when it rises, the cache is asked about everything again. After some time
+    other questions are chosen, or a few that everybody asks might never be among them. The choice costs less
+    than a key.
 
     Args:
         least: the share of hits from which the cache is worth its cost; 0 asks it always.
@@ -74,10 +75,18 @@ class Worth:
         self._window = window
         self._asked = 0
         self._hits = 0
+        self._passed = 0
+        self._turn = 0
 
     def takes(self, arrays: Tensors) -> bool:
         """Whether the question with these inputs goes to the cache."""
-        return not self.sampling or _draw(arrays) % _ONE_IN == 0
+        if not self.sampling or (_draw(arrays) + self._turn) % _ONE_IN == 0:
+            return True
+        self._passed += 1
+        if self._passed >= _ONE_IN * self._window:
+            self._passed = self._asked = self._hits = 0
+            self._turn += 1
+        return False
 
     def learn(self, *, hit: bool) -> None:
         """What came of a question that went to the cache."""
