@@ -221,7 +221,7 @@ class App:
         seconds = None
         if wish is not None:
             if not wish.isdigit() or len(wish) > 9 or not int(wish):
-                raise malformed("X-Request-Timeout-Ms must be a whole number of milliseconds, 1 to 999999999.")
+                raise malformed("X-Request-Timeout-Ms must be a whole number of milliseconds below 10^9.")
             seconds = int(wish) / 1000
         exchange = self._served.open(request.id, endpoint, request.headers, seconds)
         request.scope[DISCONNECT_HOOK] = partial(self._served.abandon, exchange)

@@ -9,7 +9,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array
 from mlx_platform.inference.steps.step import Batch, CellError, GoOn, Options, Site, Step, for_ever
 
-_MAX_PIXELS = 1 << 25  # 33 million: more than cameras make, and half a second of decoding
+_MAX_PIXELS = 32 << 20  # more than cameras make, and half a second of decoding
 _CHANNELS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 _RESAMPLING = {"nearest": 0, "linear": 1, "cubic": 2, "area": 3}  # OpenCV's own numbers
 
@@ -42,7 +42,11 @@ def decode_image(cell: Any, column: str, row: int, max_bytes: int) -> Array:
     except cv2.error:
         image = None
     if image is None:
-        raise CellError(column, row, "the bytes are no image that can be decoded")
+        raise CellError(
+            column,
+            row,
+            f"the bytes are no image that can be decoded, or one of more than {_MAX_PIXELS >> 20} million pixels",
+        )
     decoded: Array = image
     return decoded
 
