@@ -42,11 +42,8 @@ def decode_image(cell: Any, column: str, row: int, max_bytes: int) -> Array:
     except cv2.error:
         image = None
     if image is None:
-        raise CellError(
-            column,
-            row,
-            f"the bytes are no image that can be decoded, or one of more than {_MAX_PIXELS >> 20} million pixels",
-        )
+        most = f"{_MAX_PIXELS >> 20} million pixels"
+        raise CellError(column, row, f"the bytes are no image that can be decoded of at most {most}")
     decoded: Array = image
     return decoded
 
