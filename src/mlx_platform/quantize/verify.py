@@ -226,10 +226,11 @@ def _pairs(before: Any, after: Any, nodes: set[str]) -> list[tuple[str, str, str
     for node in before.graph.node:
         if node.name not in nodes:
             continue
-        shown = kept.get(node.name, node).output[0]
+        # An LSTM may leave out its first output, and has no name for it then.
+        shown = next((name for name in kept.get(node.name, node).output if name), "")
         mine = shown.removesuffix("_QuantizeLinear_Input")
         while shown in readers:  # through the quantizing of a convolution's output
             shown = readers[shown].output[0]
-        if mine in old and shown in new:
+        if shown and mine in old and shown in new:
             pairs.append((node.name, mine, shown))
     return pairs

@@ -31,6 +31,34 @@ def test_features_are_what_is_left_without_label_id_and_weight(write_rows) -> No
     assert found.warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("ids", "problem"), [([7] * 100, "row 1: repeats an id"), ([None, *range(99)], "row 0: has no id")]
+)
+def test_ids_that_the_settings_name_tell_the_judging_rows_apart(write_rows, ids, problem) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    calibration = write_rows("c.parquet", rows[:100])
+    named = EvaluationSettings(id="key")
+
+    with pytest.raises(UsageError, match=problem):
+        read_rows(
+            named, calibration, write_rows("d.parquet", rows[100:], np.arange(100) % 2, key=ids), None, ()
+        )
+    good = write_rows("e.parquet", rows[100:], np.arange(100) % 2, key=np.arange(100))
+    assert set(read_rows(named, calibration, good, None, ()).judged) == {"f0", "f1", "f2"}
+
+
+def test_weights_that_the_settings_name_are_read_and_checked(write_rows) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    calibration = write_rows("c.parquet", rows[:100])
+    named = EvaluationSettings(weight="count")
+    good = write_rows("d.parquet", rows[100:], np.arange(100) % 2, count=np.arange(100))
+    bad = write_rows("e.parquet", rows[100:], np.arange(100) % 2, count=np.full(100, -1))
+
+    assert read_rows(named, calibration, good, None, ()).weights.tolist() == list(range(100))
+    with pytest.raises(UsageError, match="holds -1, which is no weight"):
+        read_rows(named, calibration, bad, None, ())
+
+
 def test_a_column_that_the_model_takes_by_name_stays(write_rows) -> None:
     rows = np.random.default_rng(0).normal(size=(200, 1))
     calibration = write_rows("c.parquet", rows[:100], weight=np.ones(100))

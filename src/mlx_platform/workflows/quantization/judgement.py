@@ -192,4 +192,11 @@ class Bench:
     def _score(self, answers: Columns) -> "Scored":
         from mlx_platform.evaluation.truth import score
 
-        return score(self._task, self._rows.truth, answers, self._labels, column=self._rows.label)
+        return score(
+            self._task,
+            self._rows.truth,
+            answers,
+            self._labels,
+            column=self._rows.label,
+            weights=self._rows.weights,
+        )

@@ -11,10 +11,11 @@ import numpy as np
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import EvaluationSettings
 from mlx_platform.core.tensors import Array, Columns, row_count
-from mlx_platform.core.text import plural
+from mlx_platform.core.text import plural, printable
 from mlx_platform.workflows.inputs import no_inputs
 
 if TYPE_CHECKING:
+    from mlx_platform.inference.dataset import Dataset
     from mlx_platform.inference.model import Model
     from mlx_platform.inference.package import Package
 
@@ -50,7 +51,8 @@ class Calibration:
 class Rows:
     """Both files, and how they fit together.
 
-    `judged` and `truth` are the labelled rows. `search` are rows to compare candidates on: none of them
+    `judged` and `truth` are the labelled rows, and `weights` what they count where the settings name a column
+    for it. `search` are rows to compare candidates on: none of them
     judges, and where there are enough none of them calibrates.
     """
 
@@ -58,6 +60,7 @@ class Rows:
     search: Calibration
     judged: Columns
     truth: Array
+    weights: Array | None
     label: str
     path: Path
     fingerprints: Mapping[str, str]
@@ -96,6 +99,7 @@ def read_rows(
     name = label or settings.label
     sources = {"calibration": read_dataset(calibration), "data": read_dataset(data)}
     truth = sources["data"].column(name)
+    _check_ids(sources["data"], settings)
     aside = no_inputs(settings, taken, label=name) | ({"path"} - set(taken))
     fit, judged = (source.features(label=name, drop=aside) for source in sources.values())
     refuse_not_finite(fit, str(calibration))
@@ -119,11 +123,35 @@ def read_rows(
         search=Calibration(take(fit, searched), searched, calibration, rows),
         judged=judged,
         truth=truth,
+        weights=_weights(sources["data"], settings),
         label=name,
         path=data,
         fingerprints={key: source.fingerprint for key, source in sources.items()},
         warnings=tuple(warnings),
     )
+
+
+def _weights(data: "Dataset", settings: EvaluationSettings) -> Array | None:
+    from mlx_platform.evaluation.truth import weight_numbers
+
+    return weight_numbers(data.column(settings.weight), settings.weight) if settings.weight else None
+
+
+def _check_ids(data: "Dataset", settings: EvaluationSettings) -> None:
+    """Refuse rows that the ids which the settings name do not tell apart."""
+    if not settings.id:
+        return
+    ids = data.column(settings.id).tolist()
+    seen: set[Any] = set()
+    for row, key in enumerate(ids):
+        problem = "has no id" if key is None or key != key or key == "" else ""  # noqa: PLR0124 - NaN
+        problem = problem or ("repeats an id" if key in seen else "")
+        if problem:
+            raise UsageError(
+                f"{data.path}, row {row}: {problem} in the column {printable(settings.id, 80)!r}.",
+                hint="Every row that judges counts once: leave out those that repeat.",
+            )
+        seen.add(key)
 
 
 def _search_numbers(fit: Columns, judged: Columns, calibrated: Array) -> Array:
