@@ -1,7 +1,7 @@
 """Which candidates the judging rows get to see, in which order, and how often."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,7 +130,7 @@ class Choosing:
             # It would be the best if it were not for some of its layers.
             next(searched, None)
             pool = self._promising()
-        yield from sorted(pool, key=lambda candidate: candidate.score)
+        yield from in_order(pool)
         seen = list(pool)
         for candidate in searched:
             if self._wishes.met(candidate.race, candidate.size_ratio):
@@ -203,6 +203,22 @@ class Choosing:
     @property
     def _tolerated(self) -> float:
         return self._bench.tolerated(confidence_of(0, several=True))
+
+
+def in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The order of looks: the best of each method before another of the same, which would decide alike.
+
+    Of more candidates than there are looks, the one that changes the answers least gets the last of them.
+    """
+    by_score = sorted(candidates, key=lambda candidate: candidate.score)
+    first_of = {candidate.made.method: candidate for candidate in reversed(by_score)}
+    order = sorted(by_score, key=lambda candidate: first_of[candidate.made.method] is not candidate)
+    last = len(SHARES) - 1
+    safest = min(order, key=lambda candidate: candidate.distance.divergence, default=None)
+    if safest is not None and order.index(safest) > last:
+        order.remove(safest)
+        order.insert(last, safest)
+    return order
 
 
 def _digest_of(files: Iterable[Path]) -> str:
