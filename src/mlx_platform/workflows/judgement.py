@@ -200,16 +200,10 @@ def _standard(
 
 
 def _tolerances(settings: QuantizationSettings) -> dict[str, Tolerance]:
-    """What a quantization may lose as the settings say; empty where they say nothing."""
-    if not (settings.max_drop or settings.max_rise):
-        return {}
+    """What a quantization may lose, as the settings say or by default."""
     from mlx_platform.workflows.quantization.judgement import accuracy_gate, tolerance_of
 
-    gates = [
-        accuracy_gate(task, None, settings)
-        for task, said in (("classification", settings.max_drop), ("regression", settings.max_rise))
-        if said
-    ]
+    gates = [accuracy_gate(task, None, settings) for task in ("classification", "regression")]
     return {gate.limit: tolerance for gate in gates if (tolerance := tolerance_of(gate))}
 
 
