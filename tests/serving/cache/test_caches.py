@@ -122,9 +122,9 @@ def test_the_same_text_is_prepared_once_and_counted(tmp_path, monkeypatch):
     model = load_texts(judge_package(tmp_path / "judge"), "judge")
     real, prepared = model.prepare, []
 
-    def prepare(columns):
+    def prepare(columns, *go_on):
         prepared.append(columns["text"].tolist())
-        return real(columns)
+        return real(columns, *go_on)
 
     async def main():
         settings = ServingSettings(cache=AnswerCacheSettings(prepared_bytes=2**20, min_hit_rate=0.0))

@@ -84,9 +84,12 @@ def test_whoever_waits_for_an_answer_by_meaning_is_told_that_it_is_one(models):
     async def scenario(engine):
         await ask(engine, "great film")
         await settled(engine)
-        found = await asyncio.gather(*(ask(engine, "wonderful movie") for _ in range(3)))
-        assert [outcome for outcome, *_ in found] == ["semantic"] * 3
-        assert engine.caches.answers.coalesced == 2
+        for _ in range(50):  # until one is early enough to wait for another
+            found = await asyncio.gather(*(ask(engine, "wonderful movie") for _ in range(3)))
+            assert [outcome for outcome, *_ in found] == ["semantic"] * 3
+            if engine.caches.answers.coalesced:
+                return
+        pytest.fail("Nobody ever waited.")
 
     with_engine(models, scenario)
 
