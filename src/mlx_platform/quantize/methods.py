@@ -132,16 +132,17 @@ def _not_for(method: str, inspection: Inspection) -> dict[str, str]:
     return {**inspection.left_out, **others}
 
 
-def recipe_of(method: str) -> Recipe:
+def recipe_of(method: str, also: Sequence[str] = ()) -> Recipe:
     """The recipe of that name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none; tells those there are, and what a caller would `also` have taken.
     """
     if method not in METHODS:
+        known = (*METHODS, *also)
         raise UsageError(
-            f"There is no method {printable(method, 80)!r}: it is one of {', '.join(METHODS)}.",
-            hint=did_you_mean(method, METHODS),
+            f"There is no method {printable(method, 80)!r}: it is one of {', '.join(known)}.",
+            hint=did_you_mean(method, known),
         )
     return METHODS[method]
 

@@ -184,6 +184,7 @@ class _Run:
             rows.identity(self.subject.package),
             rows.fingerprints["data"],
             rows.label,
+            self.context.settings.evaluation.weight,
             gate.name,
             request.method,
             request.target,

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
 from mlx_platform.core.settings import EvaluationSettings
 from mlx_platform.inference.build import build_package
 from mlx_platform.inference.model import Model
@@ -31,19 +31,20 @@ def test_features_are_what_is_left_without_label_id_and_weight(write_rows) -> No
     assert found.warnings == ()
 
 
-@pytest.mark.parametrize(
-    ("ids", "problem"), [([7] * 100, "row 1: repeats an id"), ([None, *range(99)], "row 0: has no id")]
-)
-def test_ids_that_the_settings_name_tell_the_judging_rows_apart(write_rows, ids, problem) -> None:
-    rows = np.random.default_rng(0).normal(size=(200, 3))
-    calibration = write_rows("c.parquet", rows[:100])
-    named = EvaluationSettings(id="key")
+@pytest.mark.parametrize(("ids", "rows"), [([7] * 100, 99), ([None, *map(str, range(99))], 1)])
+def test_rows_that_their_ids_do_not_tell_apart_judge_nothing(write_rows, ids, rows) -> None:
+    cells = np.random.default_rng(0).normal(size=(200, 3))
+    calibration = write_rows("c.parquet", cells[:100])
+    problem = rf"{rows} rows? may count twice, as ids of the column '{{}}'"
 
-    with pytest.raises(UsageError, match=problem):
-        read_rows(
-            named, calibration, write_rows("d.parquet", rows[100:], np.arange(100) % 2, key=ids), None, ()
-        )
-    good = write_rows("e.parquet", rows[100:], np.arange(100) % 2, key=np.arange(100))
+    named = EvaluationSettings(id="key")
+    data = write_rows("d.parquet", cells[100:], np.arange(100) % 2, key=ids)
+    with pytest.raises(UsageError, match=problem.format("key")):
+        read_rows(named, calibration, data, None, ())
+    data = write_rows("e.parquet", cells[100:], np.arange(100) % 2, id=ids)
+    with pytest.raises(UndecidedError, match=problem.format("id")):
+        read(calibration, data)
+    good = write_rows("f.parquet", cells[100:], np.arange(100) % 2, key=np.arange(100))
     assert set(read_rows(named, calibration, good, None, ()).judged) == {"f0", "f1", "f2"}
 
 
@@ -57,6 +58,9 @@ def test_weights_that_the_settings_name_are_read_and_checked(write_rows) -> None
     assert read_rows(named, calibration, good, None, ()).weights.tolist() == list(range(100))
     with pytest.raises(UsageError, match="holds -1, which is no weight"):
         read_rows(named, calibration, bad, None, ())
+    without = read_rows(named, calibration, write_rows("f.parquet", rows[100:], np.arange(100) % 2), None, ())
+    assert without.weights is None
+    assert any("no column 'count' for weights" in warning for warning in without.warnings)
 
 
 def test_a_column_that_the_model_takes_by_name_stays(write_rows) -> None:

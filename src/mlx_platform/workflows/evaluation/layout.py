@@ -1,6 +1,6 @@
 """Which columns of a file are inputs of the models, and what the others are for."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,16 @@ class Layout:
         return tuple(dict.fromkeys(name for name in names if name))
 
 
+def no_weights(name: str) -> str:
+    """What to say where the settings name a column of weights that a file has not got."""
+    return f"There is no column {printable(name)!r} for weights; every row counts the same."
+
+
+def usual_id(columns: Collection[str], taken: Collection[str]) -> str:
+    """The column that names the rows where nobody says which; nothing where there is none."""
+    return next((name for name in _USUAL_IDS if name in columns and name not in taken), "")
+
+
 def lay_out(
     source: "Source",
     rules: DatasetRules,
@@ -79,9 +89,7 @@ def lay_out(
     if not weight and settings.weight:
         weight = settings.weight if settings.weight in source.columns else ""
         if not weight:
-            warnings.append(
-                f"There is no column {printable(settings.weight)!r} for weights; every row counts the same."
-            )
+            warnings.append(no_weights(settings.weight))
     slices = tuple(dict.fromkeys(slices))
     for name in (truth, named, weight, rules.group, rules.query, *slices):
         if name:
@@ -94,7 +102,7 @@ def lay_out(
         *slices,
         *(name for one in answerers for name in one.model.columns),
     }
-    usual = next((name for name in _USUAL_IDS if name in source.columns and name not in taken), "")
+    usual = usual_id(source.columns, taken)
     aside = {truth, named or usual, weight or "weight", rules.group, rules.query}
     if (
         not weight

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlx_platform.core.errors import UndecidedError
+from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.settings import QuantizationSettings
 from mlx_platform.core.statistics import tango_z
 from mlx_platform.core.tensors import Columns
+from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
 from mlx_platform.registry.tolerance import Tolerance
 from mlx_platform.workflows.quantization.rows import Rows
@@ -97,7 +98,13 @@ def accuracy_gate(task: str, max_drop: str | None, settings: QuantizationSetting
     primary = metrics[0]
     limit = "max_drop" if primary.higher_is_better else "max_rise"
     drop = max_drop if max_drop is not None else default_of(limit, settings)
-    return parse_expression(f"{primary.name}:{limit}={drop.replace(' ', '')}")
+    try:
+        return parse_expression(f"{primary.name}:{limit}={drop.replace(' ', '')}")
+    except UsageError as error:
+        if max_drop is None:
+            raise
+        message = f"--max-drop {printable(max_drop, 40)!r} cannot be used. {error.message}"
+        raise UsageError(message, hint=error.hint) from error
 
 
 def tolerance_of(gate: "Gate") -> Tolerance | None:
@@ -172,7 +179,7 @@ class Bench:
         """
         value = self._measured[self.gate.metric].value
         margin = self._margin(value)
-        rows = len(self._rows.truth)
+        rows = self._scored.effective_rows
         if self.gate.limit == "max_rise":
             size = float(np.sqrt(np.mean(np.square(self._before.answers["value"].astype(np.float64)))))
             return math.sqrt(max(0.0, 2 * value * margin + margin**2)) / size if size else 0.0
@@ -184,7 +191,7 @@ class Bench:
         if self.gate.limit == "max_rise":
             return True
         margin = self._margin(self._measured[self.gate.metric].value)
-        return tango_z(0, 0, len(self._rows.truth), margin) > _NORMAL.inv_cdf(confidence)
+        return tango_z(0, 0, math.floor(self._scored.effective_rows), margin) > _NORMAL.inv_cdf(confidence)
 
     def _margin(self, value: float) -> float:
         return self.gate.margin.of(value) if self.gate.margin and math.isfinite(value) else 0.0

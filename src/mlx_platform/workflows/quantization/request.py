@@ -52,7 +52,7 @@ class Request:
         from mlx_platform.quantize.methods import recipe_of
 
         if self.method != AUTO:
-            recipe_of(self.method)
+            recipe_of(self.method, also=(AUTO,))
         if self.limits.evals < 0:
             raise UsageError("--max-evals cannot be negative.", hint="Write 0 for no search.")
         if not 0 < (self.limits.seconds or 0) < 1e9:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlx_platform.core.errors import UsageError
+from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.settings import EvaluationSettings
 from mlx_platform.core.tensors import Array, Columns, row_count
 from mlx_platform.core.text import plural, printable
+from mlx_platform.workflows.evaluation.kept import Names
+from mlx_platform.workflows.evaluation.layout import no_weights, usual_id
 from mlx_platform.workflows.inputs import no_inputs
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def read_rows(
 
     Raises:
         UsageError: a feature is NaN or infinite, the label column is missing, or more than a twentieth of the
-            rows that shall judge are calibration rows too.
+            rows that shall judge are calibration rows too; see `_check_ids` as well.
     """
     from mlx_platform.inference.dataset import read_dataset
     from mlx_platform.quantize.rows import few_rows, overlap, refuse_not_finite
@@ -99,7 +101,7 @@ def read_rows(
     name = label or settings.label
     sources = {"calibration": read_dataset(calibration), "data": read_dataset(data)}
     truth = sources["data"].column(name)
-    _check_ids(sources["data"], settings)
+    _check_ids(sources["data"], settings, (*taken, name))
     aside = no_inputs(settings, taken, label=name) | ({"path"} - set(taken))
     fit, judged = (source.features(label=name, drop=aside) for source in sources.values())
     refuse_not_finite(fit, str(calibration))
@@ -114,6 +116,8 @@ def read_rows(
         )
     rows = sources["calibration"].rows
     warnings = [few_rows(rows)] if few_rows(rows) else []
+    if settings.weight and settings.weight not in sources["data"].columns:
+        warnings.append(no_weights(settings.weight))
     if shared.shared:
         warnings.append(f"{shared.shared:,} of the rows in {data} are calibration rows too.")
     numbers = np.linspace(0, rows - 1, min(rows, MOST_ROWS)).round().astype(np.int64)
@@ -123,7 +127,7 @@ def read_rows(
         search=Calibration(take(fit, searched), searched, calibration, rows),
         judged=judged,
         truth=truth,
-        weights=_weights(sources["data"], settings),
+        weights=_weights(sources["data"], settings.weight),
         label=name,
         path=data,
         fingerprints={key: source.fingerprint for key, source in sources.items()},
@@ -131,27 +135,34 @@ def read_rows(
     )
 
 
-def _weights(data: "Dataset", settings: EvaluationSettings) -> Array | None:
+def _weights(data: "Dataset", name: str) -> Array | None:
+    """What each row counts, where the settings name a column that is there."""
     from mlx_platform.evaluation.truth import weight_numbers
 
-    return weight_numbers(data.column(settings.weight), settings.weight) if settings.weight else None
+    return weight_numbers(data.columns[name], name) if name in data.columns else None
 
 
-def _check_ids(data: "Dataset", settings: EvaluationSettings) -> None:
-    """Refuse rows that the ids which the settings name do not tell apart."""
-    if not settings.id:
+def _check_ids(data: "Dataset", settings: EvaluationSettings, taken: Sequence[str]) -> None:
+    """Refuse rows that their ids do not tell apart: each of them would count once more.
+
+    Raises:
+        UsageError: of the column that the settings name.
+        UndecidedError: of one that is only called so.
+    """
+    name = settings.id or usual_id(data.columns, taken)
+    if not name:
         return
-    ids = data.column(settings.id).tolist()
-    seen: set[Any] = set()
-    for row, key in enumerate(ids):
-        problem = "has no id" if key is None or key != key or key == "" else ""  # noqa: PLR0124 - NaN
-        problem = problem or ("repeats an id" if key in seen else "")
-        if problem:
-            raise UsageError(
-                f"{data.path}, row {row}: {problem} in the column {printable(settings.id, 80)!r}.",
-                hint="Every row that judges counts once: leave out those that repeat.",
-            )
-        seen.add(key)
+    names = Names(data.rows)
+    names.add(data.column(name))
+    names.finish()
+    doubtful = names.repeated + names.missing
+    if doubtful:
+        message = (
+            f"{data.path}: {plural(doubtful, 'row')} may count twice, as ids of the column "
+            f"{printable(name, 80)!r} are there again or missing."
+        )
+        hint = "Leave them out, or name another column in [evaluation] id."
+        raise UsageError(message, hint=hint) if settings.id else UndecidedError(message, hint=hint)
 
 
 def _search_numbers(fit: Columns, judged: Columns, calibrated: Array) -> Array:
