@@ -75,23 +75,3 @@ def test_this_machine_says_what_it_has():
     free = memory.available()
     assert free is not None
     assert free > 0
-
-
-@pytest.mark.parametrize(
-    ("files", "left"),
-    [
-        ({"memory.max": "1000", "memory.current": "400"}, 600),
-        ({"memory.max": "max", "memory.current": "400"}, None),
-        ({"memory.max": "1000", "memory.current": "4000"}, 0),
-        ({"memory/memory.limit_in_bytes": "900", "memory/memory.usage_in_bytes": "100"}, 800),
-    ],
-)
-def test_a_container_may_have_less_than_the_machine(tmp_path, monkeypatch, files, left):
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-    machine = tmp_path / "meminfo"
-    machine.write_text("MemTotal: 9 kB\nMemAvailable:   5000 kB\n")
-    monkeypatch.setattr(memory, "_GROUP", tmp_path)
-    monkeypatch.setattr(memory, "_MACHINE", machine)
-    assert memory.available() == (5000 * 1024 if left is None else left)

@@ -4,7 +4,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from mlx_platform.core.errors import UnavailableError
-from mlx_platform.serving.devices import memory
+from mlx_platform.serving import memory
 from mlx_platform.serving.devices.memory import free_bytes, memory_budget
 
 MIB = 1024 * 1024
@@ -15,8 +15,8 @@ def machine(tmp_path, monkeypatch):
     """A machine with 1,000 MiB available, in a container that may be set."""
     meminfo = tmp_path / "meminfo"
     meminfo.write_text(f"MemTotal: {4000 * 1024} kB\nMemAvailable: {1000 * 1024} kB\n")
-    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "_MACHINE", meminfo)
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
 
     def contain(limit, used, cache=0):
         (tmp_path / "memory.max").write_text(f"{limit}\n")
@@ -44,6 +44,19 @@ def test_a_container_has_no_more_than_its_limit(machine):
     assert free_bytes("cpu") == 400 * MIB
     machine("max", 300 * MIB)
     assert free_bytes("cpu") == 1000 * MIB
+    machine(600 * MIB, 700 * MIB)
+    assert free_bytes("cpu") == 0
+
+
+def test_so_it_is_in_a_control_group_of_the_first_version(machine, tmp_path):
+    machine("max", 0)
+    for name in ("memory.max", "memory.current", "memory.stat"):
+        (tmp_path / name).unlink()
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text(f"{900 * MIB}\n")
+    (tmp_path / "memory" / "memory.usage_in_bytes").write_text(f"{200 * MIB}\n")
+    (tmp_path / "memory" / "memory.stat").write_text(f"inactive_file 3\ntotal_inactive_file {100 * MIB}\n")
+    assert free_bytes("cpu") == 800 * MIB
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(machine):
@@ -52,8 +65,8 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(machine):
 
 
 def test_where_nobody_can_say_what_is_free_there_is_no_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "absent")
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "_MACHINE", tmp_path / "absent")
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
     assert memory_budget("cpu", 0, 0.2, weights=900 * MIB) == 0
 
 

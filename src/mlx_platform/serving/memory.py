@@ -34,14 +34,21 @@ def _of_machine() -> int | None:
 
 
 def _of_group() -> int | None:
-    """What is left of a container's limit; of the second version of control groups, then of the first."""
-    for limit, usage in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    """What is left of a container's limit; of the second version of control groups, then of the first.
+
+    Cached pages of files count as used there, but give way.
+    """
+    for limit, usage, cache in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
     ):
         try:
             most, used = ((_GROUP / name).read_text().strip() for name in (limit, usage))
+            figures = ((_GROUP / usage).parent / "memory.stat").read_text()
         except OSError:
             continue
-        return max(0, int(most) - int(used)) if most.isdigit() else None
+        if not most.isdigit():
+            return None
+        pages = sum(int(line.split()[1]) for line in figures.splitlines() if line.startswith(f"{cache} "))
+        return max(0, int(most) - int(used) + pages)
     return None

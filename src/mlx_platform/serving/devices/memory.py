@@ -1,13 +1,11 @@
 """How much memory a model may use: what is free where it runs, less some head-room for everybody else."""
 
 import os
-from pathlib import Path
 
 from mlx_platform.core.errors import UnavailableError
 from mlx_platform.inference.device import parse_device
+from mlx_platform.serving import memory
 
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
 _LEAST = 64 * 1024 * 1024  # below this not even the runtime's own buffers fit
 _MIB = 1024 * 1024
 
@@ -40,39 +38,7 @@ def memory_budget(device: str, configured: int, headroom: float, *, weights: int
 def free_bytes(device: str) -> int | None:
     """Bytes that are free on a device, in this container; None where nobody can say."""
     found = parse_device(device)
-    return _free_on_host() if found.kind == "cpu" else _free_on_gpu(found.index)
-
-
-def _free_on_host() -> int | None:
-    host = _from_meminfo()
-    limited = _from_cgroup()
-    known = [value for value in (host, limited) if value is not None]
-    return min(known) if known else None
-
-
-def _from_meminfo() -> int | None:
-    try:
-        lines = _MEMINFO.read_text().splitlines()
-    except OSError:
-        return None  # not Linux
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-def _from_cgroup() -> int | None:
-    """What is left of the container's memory; its page cache would give way and counts as free."""
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
-        stat = (_CGROUP / "memory.stat").read_text()
-    except (OSError, ValueError):
-        return None  # version 1, or no container
-    if limit == "max":
-        return None
-    cache = sum(int(line.split()[1]) for line in stat.splitlines() if line.startswith("inactive_file "))
-    return max(0, int(limit) - used + cache)
+    return memory.available() if found.kind == "cpu" else _free_on_gpu(found.index)
 
 
 def _free_on_gpu(index: int) -> int | None:
