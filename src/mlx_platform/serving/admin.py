@@ -1,7 +1,6 @@
 """The second listener: metrics, health and configuration, for those who run the server and nobody else."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -11,25 +10,15 @@ import orjson
 
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.serving.access import Access
+from mlx_platform.serving.behind import answer_behind
 from mlx_platform.serving.capture import MOST_MINUTES
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exposition import expose, make_registry
-from mlx_platform.serving.http_exchange import (
-    ClientGoneError,
-    Receive,
-    Response,
-    Scope,
-    error_response,
-    header_lines,
-    json_response,
-    read_body,
-)
-from mlx_platform.serving.http_protocol import RESPOND
+from mlx_platform.serving.http_exchange import Receive, Response, Scope, json_response
 from mlx_platform.serving.masking import without_credentials
 from mlx_platform.serving.pulse import Pulse
 from mlx_platform.serving.refusal import Refusal, malformed
 
-_logger = logging.getLogger(__name__)
 _MINUTES = 5.0
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -65,28 +54,9 @@ class AdminApp:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, _send: Any) -> None:
-        try:
-            body = await read_body(receive)
-            response = self._answer(scope, body)
-        except ClientGoneError:
-            return
-        except Refusal as refusal:
-            response = error_response(refusal)
-            if refusal.status == 401:
-                response.headers.append((b"www-authenticate", b"Bearer"))
-        except Exception:  # the rim: who watches the server is told, and its log has the traceback
-            _logger.exception("The admin listener could not answer.")
-            response = error_response(
-                Refusal(500, "The server failed to answer: this is a fault of its own.")
-            )
-        head = b"content-type: %b\r\ncontent-length: %d\r\ncache-control: no-store\r\n%b" % (
-            response.content_type,
-            len(response.body),
-            header_lines(response.headers),
-        )
-        scope[RESPOND](response.status, head, response.body)
+        await answer_behind(scope, receive, self._answer)
 
-    def _answer(self, scope: Scope, body: bytes) -> Response:
+    async def _answer(self, scope: Scope, body: bytes) -> Response:
         path, method = scope["path"], scope["method"]
         takes = [known for known, place in self._routes if place == path]
         if not takes:

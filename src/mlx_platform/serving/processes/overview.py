@@ -5,17 +5,8 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from mlx_platform.serving.access import Access
-from mlx_platform.serving.http_exchange import (
-    ClientGoneError,
-    Receive,
-    Response,
-    Scope,
-    error_response,
-    header_lines,
-    json_response,
-    read_body,
-)
-from mlx_platform.serving.http_protocol import RESPOND
+from mlx_platform.serving.behind import answer_behind
+from mlx_platform.serving.http_exchange import Receive, Response, Scope, json_response
 from mlx_platform.serving.merge import merge
 from mlx_platform.serving.processes.child import Child, document
 from mlx_platform.serving.processes.quarantine import Quarantine
@@ -46,19 +37,7 @@ class OverviewApp:
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, _send: Any) -> None:
-        try:
-            body = await read_body(receive)
-            response = await self._answer(scope, body)
-        except ClientGoneError:
-            return
-        except Refusal as refusal:
-            response = error_response(refusal)
-        head = b"content-type: %b\r\ncontent-length: %d\r\ncache-control: no-store\r\n%b" % (
-            response.content_type,
-            len(response.body),
-            header_lines(response.headers),
-        )
-        scope[RESPOND](response.status, head, response.body)
+        await answer_behind(scope, receive, self._answer)
 
     async def _answer(self, scope: Scope, body: bytes) -> Response:
         path, method = scope["path"], scope["method"]
