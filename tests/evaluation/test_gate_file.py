@@ -1,7 +1,8 @@
 import pytest
 
+from mlx_platform.core.documents import FILE_CAP
 from mlx_platform.core.errors import NotFoundError, UsageError
-from mlx_platform.evaluation.gate_file import FILE_CAP, read_gates
+from mlx_platform.evaluation.gate_file import read_gates
 from mlx_platform.evaluation.gate_parser import parse_expression
 from mlx_platform.evaluation.gates import check_contradictions
 
