@@ -4,6 +4,7 @@ JSON never holds a raw line break, so a line is whole or torn; the checksum tell
 """
 
 import zlib
+from typing import Any
 
 import orjson
 
@@ -20,8 +21,7 @@ def encode(record: Record) -> bytes:
     Raises:
         TypeError: a value that JSON cannot hold, such as text with a lone surrogate.
     """
-    body = orjson.dumps(record)
-    return b"%08x %b\n" % (zlib.crc32(body), body)
+    return seal_line(orjson.dumps(record))
 
 
 def decode(line: bytes) -> Record:
@@ -29,6 +29,20 @@ def decode(line: bytes) -> Record:
 
     Raises:
         UsageError: the checksum does not fit, or the JSON is no record.
+    """
+    return Record.from_document(open_line(line))
+
+
+def seal_line(body: bytes) -> bytes:
+    """The framed line of a JSON object."""
+    return b"%08x %b\n" % (zlib.crc32(body), body)
+
+
+def open_line(line: bytes) -> dict[str, Any]:
+    """The JSON object of a framed line, with or without its line break.
+
+    Raises:
+        UsageError: the checksum does not fit, or there is no JSON object.
     """
     body = line[_HEAD:].rstrip(b"\n")
     if line[:_HEAD] != b"%08x " % zlib.crc32(body):
@@ -39,4 +53,4 @@ def decode(line: bytes) -> Record:
         raise UsageError(f"A line is no JSON: {error}.") from error
     if not isinstance(document, dict):
         raise UsageError("A line is no JSON object.")
-    return Record.from_document(document)
+    return document
