@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from mlx_platform.cli.output import Output
 from mlx_platform.cli.parameters import QuickCommand, QuickGroup
+from mlx_platform.core.errors import UsageError
 from mlx_platform.core.values import frozen
 
 if TYPE_CHECKING:
@@ -70,6 +72,19 @@ class Run:
     context: "Context"
     output: Output
     shared: Shared
+
+
+def asker(run: Run) -> Callable[[str], bool]:
+    """How a question is answered: by --yes, by whoever sits at the terminal, or not at all."""
+
+    def ask(question: str) -> bool:
+        if run.shared.yes:
+            return True
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            return typer.confirm(question, err=True)
+        raise UsageError(f"{question} Nobody can be asked here.", hint="Say it with --yes.")
+
+    return ask
 
 
 class Application(typer.Typer):

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,18 +39,28 @@ def add_commands(app: typer.Typer) -> None:
         output = run.output
         if once or output.wants_json or run.shared.quiet or not sys.stdout.isatty():
             return workflow.top(run.context, url, every=every)
-        return _show(run, workflow.watch(run.context, url, every=every))
+        return show(run, workflow.watch(run.context, url, every=every), endless=True)
 
 
-def _show(run: Run, results: Iterator["Result"]) -> "Result":
-    """Draw one result over the other until Ctrl-C, which is how one leaves; the last one stays."""
+def show(run: Run, results: Iterator["Result"], *, endless: bool = False) -> "Result":
+    """Draw one result over the other on a screen of their own; the last one stays.
+
+    Args:
+        run: where to draw.
+        results: at least one.
+        endless: they only end with Ctrl-C, which is then how one leaves.
+    """
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     last = next(results)
-    with suppress(KeyboardInterrupt), Live(console=Console(), screen=True, auto_refresh=False) as screen:
-        while True:
+    try:
+        with Live(console=Console(), screen=True, auto_refresh=False) as screen:
             screen.update(Text.from_ansi(run.output.drawn(last)), refresh=True)
-            last = next(results)
+            for last in results:
+                screen.update(Text.from_ansi(run.output.drawn(last)), refresh=True)
+    except KeyboardInterrupt:
+        if not endless:
+            raise
     return last

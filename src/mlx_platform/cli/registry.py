@@ -1,18 +1,14 @@
 """Commands about versions: init, register, adopt, list, show, diff, archive, delete, resolve, pull."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlx_platform.cli.command import Run, command
+from mlx_platform.cli.command import Run, asker, command
 from mlx_platform.cli.options import NameArgument, ReasonOption, RegisteredArgument, numbers, pairs
-from mlx_platform.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mlx_platform.core.report import Result
 
 
@@ -251,7 +247,7 @@ def add_commands(app: typer.Typer) -> None:
         """Delete a version and its bytes, unless it is in use."""
         from mlx_platform.workflows.delete import delete as workflow
 
-        return workflow(run.context, ref, reason=reason, confirm=_asker(run))
+        return workflow(run.context, ref, reason=reason, confirm=asker(run))
 
     @command(app, "resolve", examples=("mlx resolve digits@production", "mlx resolve digits@production~1 -q"))
     def resolve(run: Run, ref: RegisteredArgument) -> "Result":
@@ -272,16 +268,3 @@ def add_commands(app: typer.Typer) -> None:
         from mlx_platform.workflows.pull import pull as workflow
 
         return workflow(run.context, ref, output=output)
-
-
-def _asker(run: Run) -> "Callable[[str], bool]":
-    """How a question is answered: by --yes, by whoever sits at the terminal, or not at all."""
-
-    def ask(question: str) -> bool:
-        if run.shared.yes:
-            return True
-        if sys.stdin.isatty() and sys.stderr.isatty():
-            return typer.confirm(question, err=True)
-        raise UsageError(f"{question} Nobody can be asked here.", hint="Say it with --yes.")
-
-    return ask
