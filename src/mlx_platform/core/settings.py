@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from mlx_platform.core.clock import DURATION
 from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.rollout_settings import RolloutSettings
 from mlx_platform.core.tables import HIDDEN, read_table, setting
 from mlx_platform.core.values import frozen
 
@@ -38,7 +39,7 @@ class CacheSettings:
     dir: str = "~/.cache/mlx"
 
 
-EvidenceKind = Literal["evaluation", "quantization", "consistency"]
+EvidenceKind = Literal["evaluation", "quantization", "consistency", "shadow", "rollout"]
 
 
 @frozen
@@ -217,7 +218,7 @@ class QuantizationSettings:
     max_rise: str = setting("", pattern=f"({_AMOUNT})?", description="such as 2%rel or 0.1abs")
 
 
-MoveKind = Literal["promote", "rollback", "adopt"]
+MoveKind = Literal["promote", "rollback", "adopt", "rollout"]
 
 
 @frozen
@@ -237,7 +238,7 @@ class SinkSettings:
     command: tuple[str, ...] = ()
     models: tuple[str, ...] = ("*",)
     aliases: tuple[str, ...] = ("*",)
-    kinds: tuple[MoveKind, ...] = ("promote", "rollback", "adopt")
+    kinds: tuple[MoveKind, ...] = ("promote", "rollback", "adopt", "rollout")
     start: Literal["now", "beginning"] = "now"
     timeout: float = setting(10.0, gt=0, le=300, description="seconds for one attempt")
     max_attempts: int = setting(10, ge=1, le=100, description="before an event is parked")
@@ -266,6 +267,7 @@ class Settings:
     serving: ServingSettings = ServingSettings()
     quantization: QuantizationSettings = QuantizationSettings()
     events: EventSettings = EventSettings()
+    rollout: RolloutSettings = RolloutSettings()
 
     def path(self, text: str) -> Path:
         """A configured path: `~` expanded, relative ones against the settings file's folder."""

@@ -5,30 +5,33 @@ for bytes and evidence that only it can write. Which version holds an alias is w
 own alias follows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlx_platform.core.clock import Clock, system_clock
-from mlx_platform.core.errors import IntegrityError, MlxError
+from mlx_platform.core.errors import IntegrityError, MlxError, UsageError
 from mlx_platform.core.settings import Settings
 from mlx_platform.core.text import printable
 from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.cache import FALLBACK, PackageCache
 from mlx_platform.registry.difference import Difference
-from mlx_platform.registry.journal import Event, Journal, Kind
+from mlx_platform.registry.journal import REASON_CAP, Event, Journal, Kind
 from mlx_platform.registry.ledger import ANYTHING, Expected, Ledger
 from mlx_platform.registry.lookup import Lookup
 from mlx_platform.registry.ref import JOURNAL_PREFIX, Ref, check_alias, check_name, check_new_name, is_name
 from mlx_platform.registry.registration import Registration
 from mlx_platform.registry.remedies import without_bytes
 from mlx_platform.registry.removal import Removal
+from mlx_platform.registry.rollout import rollout_events
+from mlx_platform.registry.sight import Sight
 from mlx_platform.registry.version import (
     DIGEST,
     EVIDENCE_PREFIX,
     PARENT,
+    QUARANTINED,
     EvidenceSummary,
     Lineage,
     ModelSummary,
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from mlx_platform.registry.runs import RunRecord
     from mlx_platform.registry.selection import Asked, Selection
 
+_MODEL_TAG_CAP = 5000  # characters; some databases take no longer tag of a model
+
 
 class Catalog:
     """Models, versions, aliases and their history.
@@ -62,6 +67,7 @@ class Catalog:
         self._lookup = Lookup(self._backend, self._ledger)
         self.removal = Removal(self._backend, self._ledger, clock)
         self._registration = Registration(self._backend, self._lookup, self.removal)
+        self._sights: dict[str, Sight] = {}
         self._cache = PackageCache(settings.path(settings.cache.dir), settings.folder / FALLBACK)
 
     @property
@@ -290,6 +296,7 @@ class Catalog:
         actor: str,
         reason: str = "",
         evidence: Mapping[str, Any] | None = None,
+        after: int | None = None,
     ) -> Event | None:
         """Move an alias by compare-and-set.
 
@@ -302,6 +309,8 @@ class Catalog:
             actor: who moves it.
             reason: why.
             evidence: by kind, what the decision stands on; JSON-ready.
+            after: the last event that the caller has seen: the alias must not have moved since, nor a rollout
+                have gone on.
 
         Returns:
             The event; None when the version held the alias already.
@@ -322,8 +331,104 @@ class Catalog:
                 actor=actor,
                 reason=reason,
                 evidence=evidence or {},
+                after=after,
             ),
         )
+
+    # Rollouts
+
+    def transition(
+        self,
+        name: str,
+        document: Mapping[str, Any],
+        *,
+        candidate: Version | None,
+        after: int | None,
+        actor: str,
+        reason: str = "",
+    ) -> Event:
+        """Write a transition of a rollout into the model's journal by compare-and-set.
+
+        The rollout goes on, and `canary` is its candidate, until a transition without one ends it. One
+        rollout of a model goes on at a time, and one that has ended stays so.
+
+        Args:
+            name: the model.
+            document: what the transition says, JSON-ready. Read here are only `id`, `channel`, `stable`, and
+                for people `state`, `step`, `weight`, `shadow` and `cause`.
+            candidate: the version that is tried; None ends the rollout.
+            after: the last event that the caller has seen, such as `Sight.head`. Since then nobody may have
+                moved the channel's alias or written another transition; other aliases do not matter. None
+                when nothing that happened since matters.
+            actor: who decided.
+            reason: why.
+
+        Raises:
+            ConflictError: somebody was faster, another rollout goes on, this one has ended, or its candidate
+                is archived or deleted.
+            NotFoundError: the candidate is not there.
+        """
+        check_name(name)
+        self.journal(name)  # a broken one is said before anything else
+        if candidate is None:
+            return self._ledger.transition(
+                name, document, candidate=None, after=after, actor=actor, reason=reason
+            )
+        return self.removal.guard_rollout(
+            self._lookup.alone(name, candidate.number),
+            lambda version: self._ledger.transition(
+                name, document, candidate=version, after=after, actor=actor, reason=reason
+            ),
+        )
+
+    def rollouts(self, name: str) -> tuple[tuple[Event, ...], ...]:
+        """The transitions of each rollout of a model, oldest first; the first rollout comes first.
+
+        Raises:
+            IntegrityError: the journal is broken.
+        """
+        return rollout_events(self.journal(name).valid)
+
+    def sight(self, name: str) -> Sight:
+        """What somebody who follows a model looks at: holders, tags and journal, at the price of a glance.
+
+        The journal is read only where it has grown since this catalog looked last. A model that is not there
+        has nothing of it.
+
+        Raises:
+            IntegrityError: the journal is broken.
+            UnavailableError: the registry is busy or cannot be reached.
+        """
+        before = self._sights.get(check_name(name))
+        self._sights[name] = found = self._ledger.sight(name, before.journal if before else None)
+        return found
+
+    def set_model_tags(self, name: str, tags: Mapping[str, str]) -> None:
+        """Write tags of a model over what they were.
+
+        Raises:
+            NotFoundError: there is no such model.
+            UsageError: one is longer than every database keeps it.
+        """
+        long = next((key for key, value in tags.items() if len(value) > _MODEL_TAG_CAP), None)
+        if long is not None:
+            raise UsageError(f"The tag {long!r} of {name} has more than {_MODEL_TAG_CAP:,} characters.")
+        self._backend.writer.set_model_tags(check_name(name), tags)
+
+    def delete_model_tags(self, name: str, keys: Collection[str]) -> None:
+        """Take tags of a model away; one that is not there is as good.
+
+        Raises:
+            NotFoundError: there is no such model.
+        """
+        self._backend.writer.delete_model_tags(check_name(name), keys)
+
+    def quarantine(self, version: Version, reason: str) -> None:
+        """Keep a version from every alias, until somebody lets it pass by name and with a reason.
+
+        A rollback passes over it, a promotion and a rollout refuse it.
+        """
+        self.set_tags(version, {QUARANTINED: reason.strip()[:REASON_CAP] or "no reason given"})
 
     # Among versions
 

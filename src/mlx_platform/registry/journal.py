@@ -24,8 +24,8 @@ from mlx_platform.registry.timeline import effective_times, event_time
 EVENT_SCHEMA = "mlx.event/v1"
 REASON_CAP = 1000  # characters
 ACTOR_CAP = 200  # characters
-Kind = Literal["promote", "rollback", "adopt"]
-"""`adopt` takes over what somebody did to the alias outside of mlx."""
+Kind = Literal["promote", "rollback", "adopt", "rollout"]
+"""`adopt` takes over what somebody did to the alias outside of mlx, `rollout` is a step of a rollout."""
 
 
 @frozen
@@ -215,14 +215,17 @@ class Journal:
         A promotion puts a version on top of a pile, a rollback takes the top away until its target lies
         there. So a second rollback goes one further back, and never returns to a version that was rolled
         back from; only promoting it again does. What somebody did outside of mlx is a promotion, unless the
-        alias went back to a version in the pile or was taken away: then it is a rollback.
+        alias went back to a version in the pile or was taken away: then it is a rollback. What a rollout
+        tries leaves nothing to go back to.
         """
         moves = self.moves(alias)
         # Who held it before the first move was put there by somebody else, and is as good as promoted.
         first = moves[0].from_version if moves else None
         pile = [] if first is None else [first]
         for event in moves:
-            if event.kind == "rollback" or (event.kind == "adopt" and event.to_version in {None, *pile}):
+            if event.kind == "rollout":
+                pile = []
+            elif event.kind == "rollback" or (event.kind == "adopt" and event.to_version in {None, *pile}):
                 pile = pile[:-1]
                 # A target that never held the alias is not in the pile: it takes the place of the top.
                 while event.to_version in pile and pile[-1] != event.to_version:

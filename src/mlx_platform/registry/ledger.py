@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mlx_platform.core.clock import Clock
-from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError, NotFoundError, UnavailableError
+from mlx_platform.core.errors import (
+    ConflictError,
+    IntegrityError,
+    MlxError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
 from mlx_platform.core.text import printable
 from mlx_platform.registry.anchor import ANCHOR_TAG
 from mlx_platform.registry.backend import Backend
@@ -17,12 +24,23 @@ from mlx_platform.registry.difference import Difference, compare
 from mlx_platform.registry.journal import Event, Journal, Kind, next_event, read_journal
 from mlx_platform.registry.ref import JOURNAL_PREFIX, is_alias
 from mlx_platform.registry.refusals import LostError
+from mlx_platform.registry.rollout import (
+    CANARY,
+    DOCUMENT,
+    check_document,
+    refuse_canary,
+    refuse_out_of_turn,
+    refuse_overtaken,
+    transition_of,
+)
+from mlx_platform.registry.sight import Sight
 from mlx_platform.registry.standing import Standing, rolled_back
 from mlx_platform.registry.version import Version
 
 EVENT_TAG = "mlx.event"
 _MODEL_TAG = "mlx.journal"
 _ATTEMPTS = 20
+_EVENT_CAP = 100_000  # characters of a tag of a version, on every database
 
 
 class Anything:
@@ -65,17 +83,18 @@ class Ledger:
 
     def holders(self, name: str, journal: Journal | None = None) -> dict[str, int]:
         """Who holds which alias: the journal's word, and MLflow's for aliases that it has never seen."""
-        journal = journal or self.journal(name)
-        found = {
-            alias: number for alias, number in self._backend.reader.aliases(name).items() if is_alias(alias)
-        }
-        for alias in journal.aliases():
-            number = journal.holder(alias)
-            if number is None:
-                found.pop(alias, None)
-            else:
-                found[alias] = number
-        return dict(sorted(found.items()))
+        return _holders(journal or self.journal(name), self._backend.reader.aliases(name))
+
+    def sight(self, name: str, known: Journal | None = None) -> Sight:
+        """Look at a model; its journal is read only where it has grown since it was last known.
+
+        Raises:
+            IntegrityError: the journal is broken.
+        """
+        glance = self._backend.reader.glance(name, JOURNAL_PREFIX + name)
+        end = known.end.number if known and known.end else 0
+        journal = known if known and end == glance.end else self.journal(name)
+        return Sight(name, _holders(journal, glance.aliases), glance.tags, journal)
 
     def standing(self, name: str, journal: Journal | None = None) -> Standing:
         """How the versions of a model stand with its aliases.
@@ -108,13 +127,16 @@ class Ledger:
         actor: str,
         reason: str,
         evidence: Mapping[str, Any],
+        after: int | None = None,
     ) -> Event | None:
         """Move an alias to a version, or to nobody, by compare-and-set; None when it is there already.
 
-        An `adopt` starts where the journal says the alias is, every other move at its holder.
+        An `adopt` starts where the journal says the alias is, every other move at its holder. With `after`,
+        an event that the caller has seen, the move counts only if no rollout went on since, either.
 
         Raises:
-            ConflictError: the alias is not where it was expected, or somebody else moved it meanwhile.
+            ConflictError: the alias is not where it was expected, somebody else moved it meanwhile, or it is
+                the one that a rollout has taken.
         """
         target = to.number if to else None
         seen: Event | None = None
@@ -122,6 +144,9 @@ class Ledger:
             journal = self.journal(name)
             last = journal.last(alias)
             holder = last.to_version if last else self._unseen(name, alias, kind)
+            refuse_canary(name, journal, alias)
+            if after is not None:
+                refuse_overtaken(name, journal, alias, after)
             here = holder == target
             if attempt and last != seen and not (here and isinstance(expect, Anything)):
                 # The winner may have died before MLflow's alias followed, and this row has no anchor yet.
@@ -152,6 +177,48 @@ class Ledger:
             if written.valid:
                 try:
                     self._settle(name, alias, journal)
+                except UnavailableError as error:
+                    raise _perhaps(event, error) from error
+                return written
+        raise ConflictError(f"The aliases of {name} move too often right now.", hint="Try again in a moment.")
+
+    def transition(
+        self,
+        name: str,
+        document: Mapping[str, Any],
+        *,
+        candidate: Version | None,
+        after: int | None,
+        actor: str,
+        reason: str,
+    ) -> Event:
+        """Write a transition of a rollout by compare-and-set; see `Catalog.transition`."""
+        check_document(document)
+        number = candidate.number if candidate else None
+        for _ in range(_ATTEMPTS):
+            journal = self.journal(name)
+            refuse_out_of_turn(name, journal, document, number, after)
+            last = journal.last(CANARY)
+            event = next_event(
+                journal,
+                model=name,
+                alias=CANARY,
+                from_version=last.to_version if last else self._unseen(name, CANARY, "rollout"),
+                to=number,
+                digest=candidate.digest if candidate else "",
+                kind="rollout",
+                actor=actor,
+                reason=reason,
+                evidence={DOCUMENT: dict(document)},
+                time=self._clock(),
+                id=uuid.uuid4().hex,
+            )
+            if len(event.encode()) > _EVENT_CAP:
+                raise UsageError(f"The document of a rollout has more than {_EVENT_CAP:,} characters.")
+            written, journal = self._append(event, first=not journal.events)
+            if written.valid:
+                try:
+                    self._settle(name, CANARY, journal)
                 except UnavailableError as error:
                     raise _perhaps(event, error) from error
                 return written
@@ -228,9 +295,24 @@ class Ledger:
                 return
 
 
+def _holders(journal: Journal, aliases: Mapping[str, int]) -> dict[str, int]:
+    """The journal's word, and MLflow's for aliases that the journal has never seen."""
+    found = {alias: number for alias, number in aliases.items() if is_alias(alias)}
+    for alias in journal.aliases():
+        number = journal.holder(alias)
+        if number is None:
+            found.pop(alias, None)
+        else:
+            found[alias] = number
+    return dict(sorted(found.items()))
+
+
 def _sentence(event: Event) -> str:
     before = event.from_version or "nobody"
-    text = f"{event.kind} {event.alias}: {before} → {event.to_version or 'nobody'} by {event.actor}"
+    text = f"{event.kind} {event.alias}: {before} → {event.to_version or 'nobody'}"
+    if transition := transition_of(event):
+        text = f"rollout {transition.id}, {event.alias} {event.to_version or 'nobody'}: {transition.phrase}"
+    text += f" by {event.actor}"
     return f"{text}: {event.reason}" if event.reason else text
 
 
@@ -238,9 +320,11 @@ def _perhaps(event: Event, failure: MlxError) -> MlxError:
     """The error of a write that nobody knows the outcome of."""
     if not isinstance(failure, UnavailableError):
         return failure  # the registry itself has refused it
+    done = f"{event.model}@{event.alias} may have been moved to {event.to_version or 'nobody'}"
+    if transition := transition_of(event):
+        done = f"The rollout {transition.id} of {event.model} may be {transition.phrase}"
     return UnavailableError(
-        f"{failure.message} {event.model}@{event.alias} may have been moved to "
-        f"{event.to_version or 'nobody'} all the same.",
+        f"{failure.message} {done} all the same.",
         hint=f"See, once the registry answers: mlx history {event.model}",
     )
 

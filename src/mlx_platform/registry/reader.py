@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mlx_platform.registry.row import Row
+from mlx_platform.registry.sight import Glance
 
 _RECENT = 100  # versions among which one is looked for that may just have been made
 
@@ -48,6 +49,10 @@ class Reader(Protocol):
 
     def model_tags(self, name: str) -> dict[str, str]:
         """The tags of a registered model; {} when it has none or is not there."""
+        ...
+
+    def glance(self, name: str, journal: str) -> Glance:
+        """The aliases and tags of a model, and the newest row of its journal; empty for what is not there."""
         ...
 
     def location(self, name: str, number: int) -> str:

@@ -16,6 +16,7 @@ from mlx_platform.registry.backend import Backend
 from mlx_platform.registry.journal import Event, Journal
 from mlx_platform.registry.ledger import Ledger
 from mlx_platform.registry.ref import JOURNAL_PREFIX
+from mlx_platform.registry.rollout import CANARY, DOCUMENT, active_rollout
 from mlx_platform.registry.tombstone import Tombstone, tombstones
 from mlx_platform.registry.version import ARCHIVED, Version, model_id_of
 
@@ -50,6 +51,9 @@ def uses_of(
         sound: whether a version could be rolled back to: there, neither archived nor quarantined.
     """
     found = [f"{name}@{alias} is this version" for alias, holder in holders.items() if holder == number]
+    rollout = active_rollout(journal)
+    if rollout and number == rollout.stable and number not in holders.values():
+        found.append(f"the rollout {rollout.id} goes back to it if {name}/{rollout.candidate} fails")
     found += [
         f"MLflow's own alias {name}@{printable(alias, 80)} is this version"
         for alias, holder in mlflow.items()
@@ -191,16 +195,7 @@ class Removal:
             ConflictError: it is archived or being deleted, or was so at the same time and the alias is back
                 where it was.
         """
-        if version.archived:
-            # Between the choice of a version and its move lies its self-check, which takes a while.
-            raise ConflictError(
-                f"{version.ref} is archived.", hint=f"Take it out with: mlx archive {version.ref} --undo"
-            )
-        if version.tags.get(DELETING):
-            raise ConflictError(
-                f"{version.ref} is being deleted.",
-                hint=f"When nobody does, take it back with: mlx archive {version.ref} --undo",
-            )
+        self._refuse_leaving(version)
         try:
             event = move(version)
         except NotFoundError:
@@ -211,6 +206,39 @@ class Removal:
         if event is not None:
             self._confirm(event)
         return event
+
+    def guard_rollout(self, version: Version, write: Callable[[Version], Event]) -> Event:
+        """Let a rollout try a version, and make sure that the version is there to stay.
+
+        Raises:
+            ConflictError: it is archived or being deleted, or was so at the same time and the rollout ended.
+        """
+        self._refuse_leaving(version)
+        event = write(version)
+        befell = "" if event.from_version == version.number else self._befell(version.name, version.number)
+        if not befell:
+            return event
+        reason = f"{version.ref} was {befell} at the same time"
+        document = {**event.evidence[DOCUMENT], "state": "ABORTED", "cause": befell, "reason": reason}
+        self._ledger.transition(
+            version.name, document, candidate=None, after=event.number, actor=event.actor, reason=reason
+        )
+        raise ConflictError(
+            f"{version.ref} was {befell} while a rollout of it started; the rollout is aborted.",
+            hint=f"See: mlx history {version.name}",
+        )
+
+    def _refuse_leaving(self, version: Version) -> None:
+        if version.archived:
+            # Between the choice of a version and its move lies its self-check, which takes a while.
+            raise ConflictError(
+                f"{version.ref} is archived.", hint=f"Take it out with: mlx archive {version.ref} --undo"
+            )
+        if version.tags.get(DELETING):
+            raise ConflictError(
+                f"{version.ref} is being deleted.",
+                hint=f"When nobody does, take it back with: mlx archive {version.ref} --undo",
+            )
 
     def _last(self, version: Version) -> Event | None:
         head = self._ledger.journal(version.name).head
@@ -264,8 +292,12 @@ class Removal:
         self._backend.writer.set_tags(version.name, version.number, tags)
 
     def _refuse_holder(self, version: Version) -> None:
-        holders = self._ledger.holders(version.name)
+        journal = self._ledger.journal(version.name)
+        holders = self._ledger.holders(version.name, journal)
         held = [f"{version.name}@{alias}" for alias, number in holders.items() if number == version.number]
+        rollout = active_rollout(journal)
+        if rollout and rollout.stable == version.number and not held:
+            held.append(f"what the rollout {rollout.id} goes back to")
         if held:
             raise ConflictError(
                 f"{version.ref} is {' and '.join(held)}, so it cannot be archived.",
@@ -277,6 +309,9 @@ class Removal:
         name, number = version.name, version.number
         journal = self._ledger.journal(name)
         held = [alias for alias, holder in self._ledger.holders(name, journal).items() if holder == number]
+        rollout = active_rollout(journal)
+        if rollout and (held == [CANARY] or (not held and rollout.stable == number)):
+            return f"Wait for the rollout, or end it: mlx rollout abort {name}"
         if held:
             back = "; ".join(f"mlx rollback {name}@{one}" for one in held if journal.rollback_targets(one))
             return "Promote another version first" + (f", or go back: {back}" if back else ".")

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -13,6 +13,7 @@ from mlx_platform.registry.refusals import again
 from mlx_platform.registry.rest_calls import Api, Method
 from mlx_platform.registry.rest_parse import needed, pairs, ready, table, tables, text, version_row, whole
 from mlx_platform.registry.row import Row
+from mlx_platform.registry.sight import Glance
 from mlx_platform.registry.version import PROMPT
 
 _PAGE = 500  # versions with all their tags: some megabytes
@@ -82,6 +83,13 @@ class Models:
         """The tags of a registered model; none when there is no such model."""
         return pairs(self._model(name, f"read the tags of {name}"), "tags")
 
+    def glance(self, name: str, journal: str) -> Glance:
+        """Aliases and tags, and behind them the end of the journal: two requests."""
+        model = self._model(name, f"look at {name}")
+        aliases = {needed(item, "alias"): whole(item, "version") for item in tables(model, "aliases")}
+        newest = self.rows(journal, limit=1)
+        return Glance(aliases, pairs(model, "tags"), newest[0].number if newest else 0)
+
     def location(self, name: str, number: int) -> str:
         """Where the bytes of a version are said to be; untrusted."""
         doing = f"find the bytes of {name}/{number}"
@@ -144,6 +152,12 @@ class Models:
         for key, value in tags.items():
             body = {"name": name, "key": key, "value": value}
             self._set("registered-models/set-tag", body, f"write a tag of {name}")
+
+    def delete_model_tags(self, name: str, keys: Collection[str]) -> None:
+        """Take tags of a registered model away; each is a write of its own."""
+        for key in keys:
+            body = {"name": name, "key": key}
+            self._set("registered-models/delete-tag", body, f"delete a tag of {name}", method="DELETE")
 
     # Within
 

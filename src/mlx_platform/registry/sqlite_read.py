@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlx_platform.registry.row import Row
+from mlx_platform.registry.sight import Glance
 from mlx_platform.registry.sqlite_file import DELETED, WORKSPACE, columns_of, no_registry, open_database
 
 _NEEDED = {
@@ -131,16 +132,21 @@ class SqliteReader:
     def aliases(self, name: str) -> dict[str, int]:
         """Who holds which alias, as MLflow has it."""
         with self._connect() as connection:
-            where = self._in_workspace(connection, "a")
-            query = f"SELECT a.alias, a.version FROM registered_model_aliases a WHERE a.name = ? AND {where}"  # noqa: S608 - constants
-            return {str(alias): int(number) for alias, number in connection.execute(query, (name,))}
+            return self._aliases(connection, name)
 
     def model_tags(self, name: str) -> dict[str, str]:
         """The tags of a registered model, not of its versions."""
         with self._connect() as connection:
-            where = self._in_workspace(connection, "t")
-            query = f"SELECT t.key, t.value FROM registered_model_tags t WHERE t.name = ? AND {where}"  # noqa: S608 - constants
-            return {str(key): _text(value) for key, value in connection.execute(query, (name,))}
+            return self._model_tags(connection, name)
+
+    def glance(self, name: str, journal: str) -> Glance:
+        """Aliases, tags and the end of the journal, all of one moment."""
+        with self._connect() as connection:
+            connection.execute("BEGIN")
+            where = self._in_workspace(connection, "v")
+            query = f"SELECT max(v.version) FROM model_versions v WHERE v.name = ? AND {where} AND {_VISIBLE}"  # noqa: S608 - constants
+            end = connection.execute(query, (journal,)).fetchone()[0]
+            return Glance(self._aliases(connection, name), self._model_tags(connection, name), int(end or 0))
 
     def location(self, name: str, number: int) -> str:
         """Where the bytes of a version are said to be; untrusted."""
@@ -152,6 +158,16 @@ class SqliteReader:
             )
             row = connection.execute(query, (name, number)).fetchone()
         return str(row[0] or "") if row else ""
+
+    def _aliases(self, connection: sqlite3.Connection, name: str) -> dict[str, int]:
+        where = self._in_workspace(connection, "a")
+        query = f"SELECT a.alias, a.version FROM registered_model_aliases a WHERE a.name = ? AND {where}"  # noqa: S608 - constants
+        return {str(alias): int(number) for alias, number in connection.execute(query, (name,))}
+
+    def _model_tags(self, connection: sqlite3.Connection, name: str) -> dict[str, str]:
+        where = self._in_workspace(connection, "t")
+        query = f"SELECT t.key, t.value FROM registered_model_tags t WHERE t.name = ? AND {where}"  # noqa: S608 - constants
+        return {str(key): _text(value) for key, value in connection.execute(query, (name,))}
 
     def _tags(
         self,

@@ -7,7 +7,7 @@ holds for tables whose shape is known to the last column; any other shape is lef
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,13 @@ class SqliteWriter:
             self._require_model(connection, name)
             for key, value in tags.items():
                 self._put(connection, "registered_model_tags", {"value": value}, {"name": name, "key": key})
+
+    def delete_model_tags(self, name: str, keys: Collection[str]) -> None:
+        """Take tags of a registered model away, all or none of them."""
+        with self._transaction() as connection:
+            self._require_model(connection, name)
+            for key in keys:
+                self._delete(connection, "registered_model_tags", {"name": name, "key": key})
 
     def delete_version(self, name: str, number: int) -> None:
         """Delete a version as MLflow does: aliases go, tags and the number stay, the rest is blanked."""

@@ -10,7 +10,7 @@ import re
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -197,6 +197,13 @@ class Store(StoreReader):
                     client.set_registered_model_tag(name, key, value)
 
         again(write)
+
+    def delete_model_tags(self, name: str, keys: Collection[str]) -> None:
+        """Take tags of a registered model away; each is a write of its own."""
+        client = self._client()
+        with self._door(f"delete a tag of {name}"):
+            for key in keys:
+                client.delete_registered_model_tag(name, key)
 
     def log_finding(
         self,

@@ -8,6 +8,7 @@ from mlx_platform.core.errors import IntegrityError, NotFoundError
 from mlx_platform.registry.reader import name_filter
 from mlx_platform.registry.row import Row
 from mlx_platform.registry.runs import CONTEXT_TAG, RunRecord
+from mlx_platform.registry.sight import Glance
 
 PAGE = 1000
 
@@ -80,6 +81,16 @@ class StoreReader:
         with self._door(f"read the tags of {name}"):
             found = client.search_registered_models(name_filter(name), max_results=1)
             return {str(key): str(value) for model in found for key, value in model.tags.items()}
+
+    def glance(self, name: str, journal: str) -> Glance:
+        """Aliases and tags, and behind them the end of the journal."""
+        client = self._client()
+        with self._door(f"look at {name}"):
+            found = client.search_registered_models(name_filter(name), max_results=1)
+        aliases = {str(alias): int(number) for model in found for alias, number in model.aliases.items()}
+        tags = {str(key): str(value) for model in found for key, value in model.tags.items()}
+        newest = self.rows(journal, limit=1)
+        return Glance(aliases, tags, newest[0].number if newest else 0)
 
     def location(self, name: str, number: int) -> str:
         """Where the bytes of a version are said to be; untrusted."""

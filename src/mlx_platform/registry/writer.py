@@ -1,6 +1,6 @@
 """What the ledger and the catalog ask of a registry for writing rows; bytes go through the store."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 
@@ -46,6 +46,14 @@ class Writer(Protocol):
 
     def set_model_tags(self, name: str, tags: Mapping[str, str]) -> None:
         """Write tags of a registered model over what they were.
+
+        Raises:
+            NotFoundError: there is no such model.
+        """
+        ...
+
+    def delete_model_tags(self, name: str, keys: Collection[str]) -> None:
+        """Take tags of a registered model away; one that is not there is as good.
 
         Raises:
             NotFoundError: there is no such model.
