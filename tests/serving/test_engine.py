@@ -19,6 +19,7 @@ from mlx_platform.serving.http_protocol import RESPOND
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import Refusal
+from mlx_platform.serving.router import Router
 from mlx_platform.serving.served import Served
 
 
@@ -58,7 +59,7 @@ async def call(engine, method, path, body=b""):
 
     scope = {"method": method, "raw_path": path, "headers": [], RESPOND: respond}
     settings = ServingSettings()
-    await App(Served(engine, settings), settings, RequestIds())(scope, receive, None)
+    await App(Router(Served(engine, settings)), settings, RequestIds())(scope, receive, None)
     (answer,) = answers
     return answer
 

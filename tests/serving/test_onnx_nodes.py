@@ -27,6 +27,7 @@ from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.http_protocol import HttpLimits
 from mlx_platform.serving.listener import Listener, bind
 from mlx_platform.serving.metrics import Metrics
+from mlx_platform.serving.router import Router
 from mlx_platform.serving.served import Served
 
 _OPERATORS = (
@@ -135,8 +136,8 @@ async def serve_and_ask(folder, name, feeds):
     model = Model.load(open_package(folder), name=name, device="cpu", threads=1)
     settings = ServingSettings()
     engine = Engine(model, settings, Metrics(), None)
-    served = Served(engine, settings)
-    listener = Listener(App(served, settings, RequestIds()), bind("127.0.0.1", 0, "--port"), HttpLimits())
+    router = Router(Served(engine, settings))
+    listener = Listener(App(router, settings, RequestIds()), bind("127.0.0.1", 0, "--port"), HttpLimits())
     await listener.start()
     await engine.start()
     try:

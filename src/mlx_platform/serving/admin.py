@@ -12,12 +12,12 @@ from mlx_platform.core.settings import ServingSettings
 from mlx_platform.serving.access import Access
 from mlx_platform.serving.behind import answer_behind
 from mlx_platform.serving.capture import MOST_MINUTES
-from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exposition import expose, make_registry
 from mlx_platform.serving.http_exchange import Receive, Response, Scope, json_response
 from mlx_platform.serving.masking import without_credentials
 from mlx_platform.serving.pulse import Pulse
 from mlx_platform.serving.refusal import Refusal, malformed
+from mlx_platform.serving.router import Router
 
 _MINUTES = 5.0
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -33,16 +33,16 @@ class _Route:
 
 
 class AdminApp:
-    """ASGI application over one engine, on a thread of its own: it reads what the engine's loop writes."""
+    """ASGI application over what is served, on a thread of its own: it reads what the loop of that writes."""
 
-    def __init__(self, engine: Engine, settings: ServingSettings, access: Access, pulse: Pulse) -> None:
-        self._engine = engine
+    def __init__(self, router: Router, settings: ServingSettings, access: Access, pulse: Pulse) -> None:
+        self._router = router
         self._settings = settings
         self._access = access
         self._pulse = pulse
-        self._capture = engine.observation.capture
+        self._capture = router.engine.observation.capture  # the same for all versions
         # Made at the first scrape: its library takes as long to load as half of everything else.
-        self._registry = cache(partial(make_registry, engine, pulse))
+        self._registry = cache(partial(make_registry, router, pulse))
         self._routes: dict[tuple[str, str], _Route] = {
             ("GET", "/metrics"): _Route(self._metrics),
             ("GET", "/healthz"): _Route(self._live, probe=True),
@@ -77,8 +77,8 @@ class AdminApp:
         return json_response({"live": alive}, 200 if alive else 503)
 
     def _ready(self, _body: bytes) -> Response:
-        ready = self._engine.ready and self._pulse.alive
-        document = {"ready": ready, "degraded": self._engine.runner.degraded}
+        ready = self._router.ready and self._pulse.alive
+        document = {"ready": ready, "degraded": self._router.engine.runner.degraded}
         return json_response(document, 200 if ready else 503)
 
     def _config(self, _body: bytes) -> Response:
@@ -100,7 +100,7 @@ class AdminApp:
 
     def _configuration(self) -> dict[str, object]:
         """Every setting as it is in force, and what the warm-up found."""
-        engine = self._engine
+        engine = self._router.engine
         session = engine.model.session
         return {
             "model": engine.model.name,

@@ -31,6 +31,7 @@ from mlx_platform.serving.metrics import ABANDONED
 from mlx_platform.serving.page import describe_in_html, describe_routes
 from mlx_platform.serving.predict_body import image_rows, parse_predict, render_predict
 from mlx_platform.serving.refusal import Refusal, malformed
+from mlx_platform.serving.router import Router
 from mlx_platform.serving.routes import MODEL, OTHER, REPOSITORY, VERSION, RouteTable, check_method
 from mlx_platform.serving.served import LARGE_BYTES, Served
 
@@ -40,17 +41,17 @@ _ONLY_STYLE = (b"content-security-policy", b"default-src 'none'; style-src 'unsa
 _logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
+Answer = Callable[[Request, Served, Exchange], Awaitable[Response]]
 
 
 class App:
     """ASGI application over what is served."""
 
-    def __init__(self, served: Served, settings: ServingSettings, ids: RequestIds) -> None:
-        self._served = served
-        self._metrics = served.engine.metrics
+    def __init__(self, router: Router, settings: ServingSettings, ids: RequestIds) -> None:
+        self._router = router
         self._body_limit = settings.max_body_bytes
         self._nulls = settings.non_finite == "null"
-        self._routes = RouteTable(served.name, served.version)
+        self._routes = RouteTable(router.name, router.stable.version)
         self._ids = ids
         self._handlers: dict[str, Handler] = {
             "/": self._page,
@@ -99,25 +100,28 @@ class App:
             )
         self._send(request, response)
         template = match.template if match is not None else OTHER
-        self._metrics.observe_request(template, response.status, time.monotonic() - started)
+        metrics = request.counted or self._router.engine.metrics
+        metrics.observe_request(template, response.status, time.monotonic() - started)
 
     def _send(self, request: Request, response: Response) -> None:
         head = b"content-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b" % (
             response.content_type,
             len(response.body),
             request.id.encode(),
-            response.identity or self._served.identity.lines,
+            response.identity or self._router.stable.identity.lines,
             header_lines(response.headers) if response.headers else b"",
         )
         respond = request.scope[RESPOND]
-        respond(response.status, head, response.body, close=self._served.engine.draining)
+        respond(response.status, head, response.body, close=self._router.engine.draining)
 
     async def _page(self, request: Request) -> Response:
-        text = describe_routes(self._served.engine.model, self._served.signature, _host(request))
+        served = self._router.stable
+        text = describe_routes(served.engine.model, served.signature, _host(request))
         return Response(text.encode(), content_type=b"text/plain; charset=utf-8")
 
     async def _docs(self, request: Request) -> Response:
-        text = describe_in_html(self._served.engine.model, self._served.signature, _host(request))
+        served = self._router.stable
+        text = describe_in_html(served.engine.model, served.signature, _host(request))
         return Response(text.encode(), content_type=b"text/html; charset=utf-8", headers=[_ONLY_STYLE])
 
     async def _openapi(self, _request: Request) -> Response:
@@ -130,63 +134,69 @@ class App:
         return json_response({"live": True})
 
     async def _ready(self, _request: Request) -> Response:
-        ready = self._served.engine.ready
+        ready = self._router.ready
         return json_response({"ready": ready, "live": True}, 200 if ready else 503)
 
     async def _model(self, request: Request) -> Response:
-        served = self._choose(request)
+        served = self._named(request)
         document = metadata.describe_model(served.name, served.version, served.signature)
         return json_response(document | {"parameters": metadata.describe_device(served.engine.model.session)})
 
     async def _model_ready(self, request: Request) -> Response:
-        served = self._choose(request)
+        served = self._named(request)
         ready = served.engine.ready
         return json_response({"name": served.name, "ready": ready}, 200 if ready else 503)
 
     async def _model_config(self, request: Request) -> Response:
-        return json_response(self._choose(request).configuration())
+        return json_response(self._named(request).configuration())
 
     async def _model_statistics(self, request: Request) -> Response:
-        self._choose(request)
+        served = self._named(request)
+        if request.parameters.get("version"):
+            return json_response({"model_stats": [served.statistics_document()]})
         return await self._statistics(request)
 
     async def _statistics(self, _request: Request) -> Response:
-        return json_response({"model_stats": [self._served.statistics_document()]})
+        return json_response({"model_stats": [served.statistics_document() for served in self._router]})
 
     async def _index(self, request: Request) -> Response:
         document = repository.parse_body(self._plain_body(request))
         ready_only = repository.wants_ready_only(document)
-        return json_response(repository.index(self._served, ready_only=ready_only))
+        return json_response(repository.index(self._router, ready_only=ready_only))
 
     async def _load(self, request: Request) -> Response:
         document = repository.parse_body(self._plain_body(request))
         overrides = repository.wants_overrides(document)
-        repository.load(self._served, request.parameters["model"], overrides=overrides)
+        repository.load(self._router, request.parameters["model"], overrides=overrides)
         return json_response({})
 
     async def _unload(self, request: Request) -> Response:
-        repository.unload(self._served, request.parameters["model"])
+        repository.unload(self._router, request.parameters["model"])
         return json_response({})
 
-    def _choose(self, request: Request) -> Served:
+    def _named(self, request: Request) -> Served:
         """What the path names."""
-        self._served.check(request.parameters["model"], request.parameters.get("version", ""))
-        return self._served
+        served = self._router.named(request.parameters["model"], request.parameters.get("version", ""))
+        request.counted = served.engine.metrics
+        return served
 
     async def _infer(self, request: Request) -> Response:
-        self._choose(request)
-        return await self._conclude(request, self._open(request, "infer"), self._answer_infer)
+        served = self._named(request)
+        pinned = bool(request.parameters.get("version"))
+        if not pinned:
+            served = self._router.choose(request.id, request.headers)
+        return await self._conclude(request, served, "infer", self._answer_infer, pinned=pinned)
 
     async def _predict(self, request: Request) -> Response:
-        return await self._conclude(request, self._open(request, "predict"), self._answer_predict)
+        served = self._router.choose(request.id, request.headers)
+        return await self._conclude(request, served, "predict", self._answer_predict)
 
-    async def _answer_infer(self, request: Request, exchange: Exchange) -> Response:
-        served = self._served
+    async def _answer_infer(self, request: Request, served: Served, exchange: Exchange) -> Response:
         check_content_type(request.headers)
         if _is_large(request):
-            call = await served.beside(partial(self._parse_infer, request))
+            call = await served.beside(partial(self._parse_infer, request, served))
         else:
-            call = self._parse_infer(request)
+            call = self._parse_infer(request, served)
         outputs = await served.infer(call, exchange)
         began = time.monotonic()
         head, size = served.author(exchange).head, 0
@@ -200,22 +210,21 @@ class App:
         extra = [(b"inference-header-content-length", b"%d" % header_length)]
         return Response(body, content_type=_OCTETS, headers=extra)
 
-    async def _answer_predict(self, request: Request, exchange: Exchange) -> Response:
-        served = self._served
+    async def _answer_predict(self, request: Request, served: Served, exchange: Exchange) -> Response:
         rows: Any
         if is_image(request.headers):
             rows, client_id = image_rows(self._plain_body(request), served.engine.model), None
         else:
             check_content_type(request.headers)
-            parse = partial(self._parse_predict, request)
-            rows, client_id = await self._served.beside(parse) if _is_large(request) else parse()
+            parse = partial(self._parse_predict, request, served)
+            rows, client_id = await served.beside(parse) if _is_large(request) else parse()
         answers = await served.predict(rows, exchange)
         began = time.monotonic()
         body = render_predict(client_id, answers, exchange.rows, served.author(exchange).answered_by)
         exchange.seconds["egress"] = time.monotonic() - began
         return Response(body)
 
-    def _open(self, request: Request, endpoint: str) -> Exchange:
+    def _open(self, request: Request, served: Served, endpoint: str) -> Exchange:
         """Begin an exchange, if the server takes any now."""
         wish = request.headers.get(b"x-request-timeout-ms")
         seconds = None
@@ -223,40 +232,44 @@ class App:
             if not wish.isdigit() or len(wish) > 9 or not int(wish):
                 raise malformed("X-Request-Timeout-Ms must be a whole number of milliseconds below 10^9.")
             seconds = int(wish) / 1000
-        exchange = self._served.open(request.id, endpoint, request.headers, seconds)
-        request.scope[DISCONNECT_HOOK] = partial(self._served.abandon, exchange)
+        exchange = served.open(request.id, endpoint, request.headers, seconds)
+        request.scope[DISCONNECT_HOOK] = partial(served.abandon, exchange)
         return exchange
 
-    def _parse_infer(self, request: Request) -> protocol_v2.InferRequest:
+    def _parse_infer(self, request: Request, served: Served) -> protocol_v2.InferRequest:
         length = request.headers.get(b"inference-header-content-length")
-        return protocol_v2.parse_infer(self._plain_body(request), length, self._served.signature)
+        return protocol_v2.parse_infer(self._plain_body(request), length, served.signature)
 
-    def _parse_predict(self, request: Request) -> tuple[Any, Any]:
-        return parse_predict(self._plain_body(request), self._served.bounds)
+    def _parse_predict(self, request: Request, served: Served) -> tuple[Any, Any]:
+        return parse_predict(self._plain_body(request), served.bounds)
 
     def _plain_body(self, request: Request) -> bytes:
         return decode_body(request.body, request.headers, self._body_limit)
 
     async def _conclude(
-        self, request: Request, exchange: Exchange, answer: Callable[[Request, Exchange], Awaitable[Response]]
+        self, request: Request, served: Served, endpoint: str, answer: Answer, *, pinned: bool = False
     ) -> Response:
-        """Answer an exchange, and close the books on it however it ends."""
+        """Have a version answer, and close the books on it however that ends."""
+        request.counted = served.engine.metrics
+        exchange = self._open(request, served, endpoint)
+        exchange.pinned = pinned
         try:
-            response = await answer(request, exchange)
+            response = await answer(request, served, exchange)
         except Refusal as refusal:
             response = error_response(refusal)
         except asyncio.CancelledError:
             if exchange.abandoned:
-                self._served.finish(exchange, status=ABANDONED, error="The client left before the answer.")
+                self._router.finish(
+                    served, exchange, status=ABANDONED, error="The client left before the answer."
+                )
                 raise _AbandonedError from None
             raise
         except Exception:
-            self._served.finish(exchange, status=500, error="The server failed to answer.")
+            self._router.finish(served, exchange, status=500, error="The server failed to answer.")
             raise
-        total = self._served.finish(exchange, status=response.status, error=response.error)
-        if exchange.identity is not None:
-            response.identity = exchange.identity.lines
-        response.headers += self._served.told(exchange, total)
+        total = self._router.finish(served, exchange, status=response.status, error=response.error)
+        response.identity = served.author(exchange).lines
+        response.headers += served.told(exchange, total)
         return response
 
 

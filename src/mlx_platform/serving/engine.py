@@ -24,6 +24,7 @@ from mlx_platform.serving.alone import Loneliness
 from mlx_platform.serving.batch_size import BatchSize
 from mlx_platform.serving.batcher import Batcher
 from mlx_platform.serving.cache.caches import Caches
+from mlx_platform.serving.capture import Capture
 from mlx_platform.serving.costs import Costs
 from mlx_platform.serving.exchange import Exchange, write_record
 from mlx_platform.serving.feeding.guard import Guard
@@ -59,6 +60,7 @@ class Engine:
         writer: the traffic log, if there is one.
         runner: what computes a batch, by default the model itself.
         caches: what is asked before a run.
+        capture: where requests are kept in debug mode, for all versions of a server.
         guard: what keeps inputs away that have ended the process before; the runner runs through it.
     """
 
@@ -72,6 +74,7 @@ class Engine:
         runner: Runner | None = None,
         caches: Caches | None = None,
         guard: Guard | None = None,
+        capture: Capture | None = None,
     ) -> None:
         self.model = model
         self.runner: Runner = guard or runner or ModelRunner(model)
@@ -88,7 +91,7 @@ class Engine:
         self.covered = False  # something else answers where the model cannot
         self.batcher: Batcher | None = None
         self.ready_since = 0.0  # in seconds of Unix time; 0 while the model is not loaded
-        self.observation = Observation(model, settings)
+        self.observation = Observation(model, settings, capture or Capture())
         self.loneliness = Loneliness(self._why_alone)
         metrics.sources += (self.observation.samples, self.loneliness.samples)
         self._settings = settings

@@ -18,7 +18,11 @@ from mlx_platform.serving.trace import Trace
 from mlx_platform.traffic.record import Record, is_sampled
 from mlx_platform.traffic.writer import RECORD_BYTES, TrafficWriter
 
-ARM = "production"
+PRODUCTION = "production"
+"""The arm of the version that answers whoever names none."""
+
+CANARY = "canary"
+SHADOW = "shadow"
 _CELL_BYTES = 32  # what a logged number weighs in the writer's queue
 
 
@@ -43,7 +47,8 @@ class Exchange:
     this request, and `waiting` is the answer of another request that this one waits for.
 
     `identity` is set where not the version on its own device answers, and `taken_by` where another engine
-    works on the request.
+    works on the request. `arm` is the share of traffic that it belongs to, `pinned` says that the client
+    named the version.
     """
 
     request_id: str
@@ -71,6 +76,8 @@ class Exchange:
     waiting: asyncio.Future[Any] | None = None
     identity: Identity | None = None
     taken_by: "Taker | None" = None
+    arm: str = PRODUCTION
+    pinned: bool = False
 
 
 def write_record(
@@ -108,7 +115,7 @@ def write_record(
         model=author.name,
         version=author.version,
         digest=author.digest,
-        arm=exchange.identity.arm if exchange.identity else ARM,
+        arm=exchange.identity.arm if exchange.identity else exchange.arm,
         endpoint=exchange.endpoint,
         status=status,
         rows=exchange.rows,

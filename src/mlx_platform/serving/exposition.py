@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from mlx_platform.serving.engine import Engine
+from mlx_platform.serving.exchange import PRODUCTION
 from mlx_platform.serving.gpus import Gpus
 from mlx_platform.serving.metrics import Histogram, Sample
 from mlx_platform.serving.pulse import Pulse
+from mlx_platform.serving.router import Router
+from mlx_platform.serving.served import Served
 from mlx_platform.traffic.writer import DROP_REASONS
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
@@ -16,30 +18,68 @@ if TYPE_CHECKING:
     from prometheus_client.core import HistogramMetricFamily, Metric
 
 
-ROUTE = "stable"
-"""The share of traffic that a version gets: there may be others beside the one that everybody is sent to."""
-
-
 class Collector:
-    """Turns an engine's counts into metric families whenever somebody asks, on whatever thread that is."""
+    """Turns a server's counts into metric families whenever somebody asks, on whatever thread that is."""
 
-    def __init__(self, engine: Engine, pulse: Pulse, gpus: Gpus) -> None:
-        self._engine = engine
+    def __init__(self, router: Router, pulse: Pulse, gpus: Gpus) -> None:
+        self._router = router
         self._gpus = gpus
         self._pulse = pulse
-        self._model = {"model": engine.model.name, "version": engine.model.version, "route": ROUTE}
 
     def collect(self) -> Iterator["Metric"]:
+        families: dict[str, Metric] = {}
+        for served in self._router.loaded:
+            for family in _OneVersion(served).families():
+                known = families.setdefault(family.name, family)
+                if known is not family:
+                    known.samples += family.samples
+        yield from families.values()
+        yield from self._about_the_server()
+        yield from self._about_gpus()
+
+    def _about_the_server(self) -> Iterator["Metric"]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        yield GaugeMetricFamily(
+            "mlx_ready", "1 while new requests should be sent here.", value=int(self._router.ready)
+        )
+        yield GaugeMetricFamily(
+            "mlx_event_loop_lag_seconds",
+            "Seconds by which the loop that answers is late.",
+            value=self._pulse.lag,
+        )
+
+    def _about_gpus(self) -> Iterator["Metric"]:
+        """All GPUs of the machine, whoever uses them: so these carry no labels of a version."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        families: dict[str, GaugeMetricFamily] = {}
+        for sample in self._gpus.samples():
+            if sample.name not in families:
+                names = [name for name, _ in sample.labels]
+                families[sample.name] = GaugeMetricFamily(sample.name, sample.help, labels=names)
+            families[sample.name].add_metric([value for _, value in sample.labels], sample.value)
+        yield from families.values()
+
+
+class _OneVersion:
+    """The families of one of the versions."""
+
+    def __init__(self, served: Served) -> None:
+        engine = self._engine = served.engine
+        route = "stable" if served.arm == PRODUCTION else served.arm
+        self._model = {"model": engine.model.name, "version": engine.model.version, "route": route}
+
+    def families(self) -> Iterator["Metric"]:
         yield from self._about_the_model()
         yield from self._about_requests()
         yield from self._about_the_batcher()
         yield from self._about_the_log()
         for source in tuple(self._engine.metrics.sources):
             yield from self._families(source())
-        yield from self._about_gpus()
 
     def _about_the_model(self) -> Iterator["Metric"]:
-        from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+        from prometheus_client.core import InfoMetricFamily
 
         model = self._engine.model
         facts = {
@@ -47,19 +87,11 @@ class Collector:
             "device": model.session.device,
             "provider": model.session.providers[0],
         }
-        yield InfoMetricFamily("mlx_model", "The version that is served.", value=self._model | facts)
-        yield GaugeMetricFamily(
-            "mlx_ready", "1 while new requests should be sent here.", value=int(self._engine.ready)
-        )
+        yield InfoMetricFamily("mlx_model", "A version that is served.", value=self._model | facts)
         if self._engine.ready_since:
             yield self._gauge(
                 "mlx_ready_time_seconds", "Unix time at which it was first ready.", self._engine.ready_since
             )
-        yield GaugeMetricFamily(
-            "mlx_event_loop_lag_seconds",
-            "Seconds by which the loop that answers is late.",
-            value=self._pulse.lag,
-        )
 
     def _about_requests(self) -> Iterator["Metric"]:
         metrics = self._engine.metrics
@@ -120,18 +152,6 @@ class Collector:
         )
         yield self._gauge("mlx_traffic_pending", "Records not written yet.", counters.pending)
 
-    def _about_gpus(self) -> Iterator["Metric"]:
-        """All GPUs of the machine, whoever uses them: so these carry no labels of a version."""
-        from prometheus_client.core import GaugeMetricFamily
-
-        families: dict[str, GaugeMetricFamily] = {}
-        for sample in self._gpus.samples():
-            if sample.name not in families:
-                names = [name for name, _ in sample.labels]
-                families[sample.name] = GaugeMetricFamily(sample.name, sample.help, labels=names)
-            families[sample.name].add_metric([value for _, value in sample.labels], sample.value)
-        yield from families.values()
-
     def _gauge(self, name: str, help_text: str, value: float) -> "Metric":
         return next(self._families((Sample(name, help_text, value, kind="gauge"),)))
 
@@ -163,12 +183,12 @@ class Collector:
         return family
 
 
-def make_registry(engine: Engine, pulse: Pulse, gpus: Gpus | None = None) -> "CollectorRegistry":
+def make_registry(router: Router, pulse: Pulse, gpus: Gpus | None = None) -> "CollectorRegistry":
     """A registry that no other server in this process shares."""
     from prometheus_client import CollectorRegistry, ProcessCollector
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector(engine, pulse, Gpus() if gpus is None else gpus))
+    registry.register(Collector(router, pulse, Gpus() if gpus is None else gpus))
     ProcessCollector(registry=registry)
     return registry
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.refusal import Refusal, malformed
 
 Scope = dict[str, Any]
@@ -29,7 +30,10 @@ class ClientGoneError(Exception):
 
 @dataclass(slots=True)
 class Request:
-    """A complete request; header names are lower case, `parameters` come from the path."""
+    """A complete request; header names are lower case, `parameters` come from the path.
+
+    `counted` is where it is counted, when it is another place than that of all who name no version.
+    """
 
     method: str
     headers: dict[bytes, bytes]
@@ -37,6 +41,7 @@ class Request:
     parameters: Mapping[str, str]
     scope: Scope
     id: str
+    counted: Metrics | None = None
 
 
 @dataclass(slots=True)
@@ -46,7 +51,7 @@ class Response:
     content_type: bytes = JSON
     headers: list[Header] = field(default_factory=list)
     error: str = ""
-    identity: bytes = b""  # header lines of who answered, where that is not the version that is served
+    identity: bytes = b""  # header lines of who answered, where that is not the stable version
 
 
 def header_lines(headers: Iterable[Header]) -> bytes:

@@ -15,8 +15,8 @@ from mlx_platform.serving.trace import Trace, begin_trace, join_trace, server_ti
 class Observation:
     """Watches the requests of one version; costs next to nothing while nobody has asked for anything."""
 
-    def __init__(self, model: Model, settings: ServingSettings) -> None:
-        self.capture = Capture()
+    def __init__(self, model: Model, settings: ServingSettings, capture: Capture) -> None:
+        self.capture = capture
         self._exporter: SpanExporter | None = None
         self._share = 0.0
         self._server_timing = settings.server_timing
@@ -56,7 +56,6 @@ class Observation:
             yield from self._exporter.samples()
 
     def close(self) -> None:
-        self.capture.stop()
         if self._exporter is not None:
             self._exporter.close()
 

@@ -1,4 +1,4 @@
-"""The model repository extension for a server that is pinned to one version.
+"""The model repository extension for a server that is told by the registry what it serves.
 
 https://github.com/triton-inference-server/server `docs/protocol/extension_model_repository.md`. Clients see
 what is there. What they may not do is told to them: which version serves is decided in the registry.
@@ -8,7 +8,7 @@ from typing import Any
 
 from mlx_platform.serving.json_body import parse_object
 from mlx_platform.serving.refusal import Refusal, malformed
-from mlx_platform.serving.served import Served
+from mlx_platform.serving.router import Router
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
@@ -20,12 +20,13 @@ def parse_body(body: bytes) -> dict[str, Any]:
     return parse_object(body) if body.strip() else {}
 
 
-def index(served: Served, *, ready_only: bool) -> list[dict[str, str]]:
+def index(router: Router, *, ready_only: bool) -> list[dict[str, str]]:
     """The versions that are there, as the extension lists them."""
-    state = served.state
-    if ready_only and state != "READY":
-        return []
-    return [{"name": served.name, "version": served.version, "state": state, "reason": ""}]
+    return [
+        {"name": served.name, "version": served.version, "state": served.state, "reason": ""}
+        for served in router
+        if served.state == "READY" or not ready_only
+    ]
 
 
 def wants_ready_only(document: dict[str, Any]) -> bool:
@@ -52,26 +53,26 @@ def wants_overrides(document: dict[str, Any]) -> bool:
     return bool(parameters)
 
 
-def load(served: Served, name: str, *, overrides: bool) -> None:
+def load(router: Router, name: str, *, overrides: bool) -> None:
     """Answer a wish to load a model: the one that is served is loaded already.
 
     Args:
-        served: what is there.
+        router: what is there.
         name: the model.
         overrides: whether the client brings parameters.
 
     Raises:
         Refusal: 403; it is another model, or one that the client wants to change.
     """
-    if name != served.name or overrides:
+    if name != router.name or overrides:
         raise Refusal(403, "This server is pinned to the version that it serves, and loads nothing else.")
 
 
-def unload(served: Served, name: str) -> None:
+def unload(router: Router, name: str) -> None:
     """Refuse to unload a model.
 
     Raises:
         Refusal: 404 for a model that is not there, 403 for the one that is.
     """
-    served.check(name)
+    router.named(name)
     raise Refusal(403, "This server is pinned to the version that it serves: to unload it, stop the server.")

@@ -11,14 +11,14 @@ from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tensors import Columns, Tensors
 from mlx_platform.serving.devices.standby import Standby
 from mlx_platform.serving.engine import Engine
-from mlx_platform.serving.exchange import ARM, Exchange
+from mlx_platform.serving.exchange import PRODUCTION, Exchange
 from mlx_platform.serving.http_exchange import Header
 from mlx_platform.serving.identity import Identity
 from mlx_platform.serving.metadata import describe_config
 from mlx_platform.serving.predict_body import Bounds
 from mlx_platform.serving.priority import priority_of_header
 from mlx_platform.serving.protocol_v2 import InferRequest
-from mlx_platform.serving.refusal import FailedRefusal, Refusal, draining, not_ready
+from mlx_platform.serving.refusal import FailedRefusal, draining, not_ready
 from mlx_platform.serving.statistics import Statistics
 
 LARGE_BYTES = 256 * 1024
@@ -38,9 +38,10 @@ class Served:
         self.signature = engine.signature
         self.statistics = Statistics()
         self.bounds = Bounds.of(model.spec.inputs, model.columns, engine.max_rows)
-        self.identity = Identity.of(model, ARM)
+        self.arm = PRODUCTION
+        self.identity = Identity.of(model, PRODUCTION)
         self.standby = standby or Standby(model, None, None)
-        self._degraded = Identity.of(model, ARM)  # as the last degraded answer had it
+        self._degraded = Identity.of(model, PRODUCTION)  # as the last degraded answer had it
         self._settings = settings
         self._timeout = settings.request_timeout_ms / 1000
         # One: they hold the interpreter most of the time, so that more would only get into each other's way.
@@ -53,16 +54,11 @@ class Served:
             return "READY"
         return "UNLOADING" if self.engine.draining else "LOADING"
 
-    def check(self, name: str, version: str = "") -> None:
-        """See whether this is what a client asks for; without a version any is.
-
-        Raises:
-            Refusal: 404; it is not.
-        """
-        if name != self.name:
-            raise Refusal(404, "This server serves another model: GET / says which.")
-        if version and version != self.version:
-            raise Refusal(404, "This server serves another version of the model: GET / says which.")
+    def play(self, arm: str) -> None:
+        """Answer as another share of the traffic from now on."""
+        if arm != self.arm:
+            self.arm = arm
+            self.identity = self._degraded = Identity.of(self.engine.model, arm)
 
     def configuration(self) -> dict[str, Any]:
         """See `describe_config`."""
@@ -94,6 +90,7 @@ class Served:
         started = time.monotonic()
         timeout = self._timeout if wish is None else min(self._timeout, wish)
         exchange = Exchange(request_id, endpoint, datetime.now(UTC), started, started + timeout)
+        exchange.arm = self.arm
         exchange.priority = priority_of_header(headers)
         self.engine.caches.read_wishes(exchange, headers)
         exchange.trace = self.engine.observation.begin(headers.get(b"traceparent"))
@@ -149,7 +146,7 @@ class Served:
         if not degraded:
             return
         if self._degraded.degraded != degraded:
-            self._degraded = Identity.of(self.engine.model, ARM, degraded)
+            self._degraded = Identity.of(self.engine.model, self.arm, degraded)
         exchange.identity = self._degraded
 
     def finish(self, exchange: Exchange, *, status: int, error: str) -> float:

@@ -20,6 +20,7 @@ from mlx_platform.serving.admin import AdminApp
 from mlx_platform.serving.app import App
 from mlx_platform.serving.back_thread import BackThread
 from mlx_platform.serving.cache.caches import Caches
+from mlx_platform.serving.capture import Capture
 from mlx_platform.serving.devices.plan import device_chain
 from mlx_platform.serving.devices.standby import Standby, check_fallback, parse_rule
 from mlx_platform.serving.engine import Engine
@@ -32,6 +33,7 @@ from mlx_platform.serving.listener import Listener, bind
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.pulse import Pulse
 from mlx_platform.serving.rehearsal import rehearse
+from mlx_platform.serving.router import Router
 from mlx_platform.serving.served import Served
 from mlx_platform.traffic.writer import TrafficWriter
 
@@ -147,6 +149,7 @@ class _Server:
         self._access = access
         self._caches = caches
         self._pulse = Pulse()
+        self._capture = Capture()
         self._on_ready = on_ready
         self._signalled = False
         self._stop = asyncio.Event()
@@ -163,6 +166,7 @@ class _Server:
             runner=self._chain,
             caches=self._caches,
             guard=self._guard(),
+            capture=self._capture,
         )
         standby = self._stand_by(engine)
         self.metrics.sources += (self._chain.samples, standby.samples)
@@ -172,25 +176,25 @@ class _Server:
             connections=settings.max_connections,
             receive_seconds=settings.receive_timeout_s,
         )
-        served, ids = Served(engine, settings, standby), RequestIds()
-        app = App(served, settings, ids)
+        router, ids = Router(Served(engine, settings, standby)), RequestIds()
+        app = App(router, settings, ids)
         feed = self._feed
         front = FedListener(app, feed, limits, self._stop.set) if feed else Listener(app, data, limits)
-        back = BackThread(AdminApp(engine, settings, self._access, self._pulse), admin, _ADMIN_LIMITS)
+        back = BackThread(AdminApp(router, settings, self._access, self._pulse), admin, _ADMIN_LIMITS)
         self._watch_signals()
         # Both answer from the start, so that whoever waits for readiness has somebody to ask.
         self._pulse.start()
         back.start()
         await front.start()
         try:
-            await self._serve_until_stopped(served, ids, front, back)
+            await self._serve_until_stopped(router, ids, front, back)
         except Exception:
             if self._feed is not None:
                 self._feed.quit()  # nobody else will end it
             raise
         finally:
             self._chain.close()
-            await self._drain(engine, front)
+            await self._drain(router, front)
             await standby.close()
             back.stop()
             self._pulse.stop()
@@ -220,12 +224,12 @@ class _Server:
         await standby.start()
 
     async def _serve_until_stopped(
-        self, served: Served, ids: RequestIds, front: Listener, back: BackThread
+        self, router: Router, ids: RequestIds, front: Listener, back: BackThread
     ) -> None:
-        starting = asyncio.ensure_future(self._start(served.engine, served.standby))
+        starting = asyncio.ensure_future(self._start(router.engine, router.stable.standby))
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.sleep(0)  # the model is tried on another thread, while this one imports gRPC
-        await self._start_grpc(served, ids)
+        await self._start_grpc(router, ids)
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
@@ -247,24 +251,26 @@ class _Server:
         )
         await stopping
 
-    async def _start_grpc(self, served: Served, ids: RequestIds) -> None:
+    async def _start_grpc(self, router: Router, ids: RequestIds) -> None:
         if self._settings.grpc_port < 0:
             return
         from mlx_platform.serving.grpc.listener import GrpcListener
 
-        self._grpc = GrpcListener(served, self._settings, ids)
+        self._grpc = GrpcListener(router, self._settings, ids)
         await self._grpc.start()
 
-    async def _drain(self, engine: Engine, front: Listener) -> None:
+    async def _drain(self, router: Router, front: Listener) -> None:
         """Not ready first, then no new connections, then nothing new; what was accepted is finished."""
-        engine.draining = True
+        for served in router:
+            served.engine.draining = True
         await self._unless_hurried(asyncio.sleep(self._settings.drain_delay_s))
         await front.stop_accepting()
         patience = self._settings.drain_timeout_s
         calls = asyncio.ensure_future(self._grpc.stop(patience) if self._grpc else asyncio.sleep(0))
         await self._unless_hurried(_both(front.wait_for_end(patience, _SILENCE_SECONDS), calls))
         # Whoever still waits is told so, and that message gets a moment to go out.
-        await engine.close(0.0)
+        await asyncio.gather(*(served.engine.close(0.0) for served in router))
+        self._capture.stop()
         await front.wait_for_end(_FAREWELL_SECONDS, 0.0)
         front.abort()
         if self._grpc is not None:

@@ -7,7 +7,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.serving.grpc.service import Service
 from mlx_platform.serving.http_exchange import RequestIds
-from mlx_platform.serving.served import Served
+from mlx_platform.serving.router import Router
 
 
 class GrpcListener:
@@ -17,7 +17,7 @@ class GrpcListener:
         UsageError: the port cannot be used.
     """
 
-    def __init__(self, served: Served, settings: ServingSettings, ids: RequestIds) -> None:
+    def __init__(self, router: Router, settings: ServingSettings, ids: RequestIds) -> None:
         # What is wrong with an address is told below, and not in the words of its C library.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc.aio
@@ -29,7 +29,7 @@ class GrpcListener:
             ("grpc.absolute_max_metadata_size", settings.max_header_bytes),
             ("grpc.so_reuseport", int(settings.processes > 0)),  # they all listen on one port
         ]
-        self._service = Service(served, ids)
+        self._service = Service(router, ids)
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=settings.max_connections)
         self._server.add_generic_rpc_handlers(self._service.handlers())
         host = f"[{settings.host}]" if ":" in settings.host else settings.host

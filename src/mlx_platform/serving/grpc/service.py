@@ -14,8 +14,9 @@ from mlx_platform.serving.grpc.messages import HEALTH, INFERENCE, message_classe
 from mlx_platform.serving.grpc.tensors import parse_message, write_message
 from mlx_platform.serving.http_exchange import Header, RequestIds
 from mlx_platform.serving.identity import Identity
-from mlx_platform.serving.metrics import ABANDONED
+from mlx_platform.serving.metrics import ABANDONED, Metrics
 from mlx_platform.serving.refusal import Refusal, malformed
+from mlx_platform.serving.router import Router
 from mlx_platform.serving.served import LARGE_BYTES, Served
 
 if TYPE_CHECKING:
@@ -44,13 +45,14 @@ class Call:
         self.id = ids.choose(self.headers)
         self.told: list[Header] = []
         self.identity: Identity | None = None
+        self.counted: Metrics | None = None
 
 
 class Service:
     """Answers calls on the event loop of the engine."""
 
-    def __init__(self, served: Served, ids: RequestIds) -> None:
-        self._served = served
+    def __init__(self, router: Router, ids: RequestIds) -> None:
+        self._router = router
         self._ids = ids
         self._classes = message_classes()
         self._closing = asyncio.Event()
@@ -98,7 +100,9 @@ class Service:
     ) -> Callable[[bytes, Any], Awaitable[bytes]]:
         takes = self._classes[f"{message}Request"]
         route = f"/{service}/{method}"
-        metrics = self._served.engine.metrics
+
+        def count(call: Call, status: int, seconds: float) -> None:
+            (call.counted or self._router.engine.metrics).observe_request(route, status, seconds)
 
         async def handle(body: bytes, context: Any) -> bytes:
             started = time.monotonic()
@@ -110,7 +114,7 @@ class Service:
             except Refusal as caught:
                 refusal, status = caught, caught.status
             except asyncio.CancelledError:
-                metrics.observe_request(route, ABANDONED, time.monotonic() - started)
+                count(call, ABANDONED, time.monotonic() - started)
                 raise
             except Exception:  # the rim: a caller gets an answer whatever happened, and the log the traceback
                 _logger.exception("A call could not be answered.")
@@ -118,7 +122,7 @@ class Service:
                     Refusal(500, "The server failed to answer: this is a fault of its own."),
                     500,
                 )
-            metrics.observe_request(route, status, time.monotonic() - started)
+            count(call, status, time.monotonic() - started)
             trailer = self._trailer(call)
             if status == 200:
                 context.set_trailing_metadata(trailer)
@@ -131,7 +135,7 @@ class Service:
         return handle
 
     def _trailer(self, call: Call) -> tuple[tuple[str, str], ...]:
-        identity = call.identity or self._served.identity
+        identity = call.identity or self._router.stable.identity
         headers = [(b"x-request-id", call.id.encode()), *identity.headers, *call.told]
         return tuple((name.decode(), value.decode()) for name, value in headers)
 
@@ -139,10 +143,15 @@ class Service:
         return self._classes[f"{INFERENCE}.{message}"](**members)
 
     async def _infer(self, message: Any, call: Call) -> Any:
-        self._served.check(message.model_name, message.model_version)
-        exchange = self._served.open(call.id, "infer", call.headers, call.context.time_remaining())
+        router = self._router
+        served, pinned = router.named(message.model_name, message.model_version), bool(message.model_version)
+        if not pinned:
+            served = router.choose(call.id, call.headers)
+        call.counted = served.engine.metrics
+        exchange = served.open(call.id, "infer", call.headers, call.context.time_remaining())
+        exchange.pinned = pinned
         status, error = 200, ""
-        work = asyncio.ensure_future(self._answer_infer(message, exchange))
+        work = asyncio.ensure_future(self._answer_infer(message, served, exchange))
         try:
             # Not cancelled along with the call: what it waits for is, with its place in the queue.
             return await asyncio.shield(work)
@@ -151,19 +160,18 @@ class Service:
             raise
         except asyncio.CancelledError:
             # The client has gone, or its deadline has passed.
-            self._served.abandon(exchange)
+            served.abandon(exchange)
             status, error = ABANDONED, "The client left before the answer."
             raise
         except Exception:
             status, error = 500, "The server failed to answer."
             raise
         finally:
-            total = self._served.finish(exchange, status=status, error=error)
-            call.told = self._served.told(exchange, total)
-            call.identity = exchange.identity
+            total = router.finish(served, exchange, status=status, error=error)
+            call.told = served.told(exchange, total)
+            call.identity = served.author(exchange)
 
-    async def _answer_infer(self, message: Any, exchange: Exchange) -> Any:
-        served = self._served
+    async def _answer_infer(self, message: Any, served: Served, exchange: Exchange) -> Any:
         parse = partial(parse_message, message, served.signature)
         request = await served.beside(parse) if message.ByteSize() > LARGE_BYTES else parse()
         outputs = await served.infer(request, exchange)
@@ -196,15 +204,16 @@ class Service:
             closing.cancel()
 
     async def _answer_in_stream(self, body: bytes, context: Any) -> bytes:
-        started = time.monotonic()
+        started, call = time.monotonic(), Call(context, self._ids)
         response, status = self._new("ModelStreamInferResponse"), 200
         try:
             message = _parsed(self._classes[f"{INFERENCE}.ModelInferRequest"], body)
-            response.infer_response.CopyFrom(await self._infer(message, Call(context, self._ids)))
+            response.infer_response.CopyFrom(await self._infer(message, call))
         except Refusal as refusal:
             response.error_message, status = refusal.message, refusal.status
         route = f"/{SERVICE}/ModelStreamInfer"
-        self._served.engine.metrics.observe_request(route, status, time.monotonic() - started)
+        metrics = call.counted or self._router.engine.metrics
+        metrics.observe_request(route, status, time.monotonic() - started)
         reply: bytes = response.SerializeToString()
         return reply
 
@@ -212,45 +221,46 @@ class Service:
         return self._new("ServerLiveResponse", live=True)
 
     async def _ready(self, _message: Any, _call: Call) -> Any:
-        return self._new("ServerReadyResponse", ready=self._served.engine.ready)
+        return self._new("ServerReadyResponse", ready=self._router.ready)
 
     async def _model_ready(self, message: Any, _call: Call) -> Any:
-        self._served.check(message.name, message.version)
-        return self._new("ModelReadyResponse", ready=self._served.engine.ready)
+        served = self._router.named(message.name, message.version)
+        return self._new("ModelReadyResponse", ready=served.engine.ready)
 
     async def _server_metadata(self, _message: Any, _call: Call) -> Any:
         return self._new("ServerMetadataResponse", **metadata.describe_server())
 
     async def _model_metadata(self, message: Any, _call: Call) -> Any:
-        served = self._served
-        served.check(message.name, message.version)
+        served = self._router.named(message.name, message.version)
         document = metadata.describe_model(served.name, served.version, served.signature)
         return self._new("ModelMetadataResponse", **document)
 
     async def _config(self, message: Any, _call: Call) -> Any:
-        self._served.check(message.name, message.version)
-        document = self._served.configuration()
+        document = self._router.named(message.name, message.version).configuration()
         for tensor in (*document["input"], *document["output"]):
             tensor["data_type"] = _DATA_TYPES[tensor["data_type"]]
         return self._new("ModelConfigResponse", config=document)
 
     async def _statistics(self, message: Any, _call: Call) -> Any:
+        wanted = self._router.loaded
         if message.name:
-            self._served.check(message.name, message.version)
-        document = self._served.statistics_document()
-        del document["batch_stats"]
-        return self._new("ModelStatisticsResponse", model_stats=[document])
+            named = self._router.named(message.name, message.version)
+            wanted = (named,) if message.version else wanted
+        documents = [served.statistics_document() for served in wanted]
+        for document in documents:
+            del document["batch_stats"]
+        return self._new("ModelStatisticsResponse", model_stats=documents)
 
     async def _index(self, message: Any, _call: Call) -> Any:
-        models = repository.index(self._served, ready_only=message.ready)
+        models = repository.index(self._router, ready_only=message.ready)
         return self._new("RepositoryIndexResponse", models=models)
 
     async def _load(self, message: Any, _call: Call) -> Any:
-        repository.load(self._served, message.model_name, overrides=bool(message.parameters))
+        repository.load(self._router, message.model_name, overrides=bool(message.parameters))
         return self._new("RepositoryModelLoadResponse")
 
     async def _unload(self, message: Any, _call: Call) -> Any:
-        repository.unload(self._served, message.model_name)
+        repository.unload(self._router, message.model_name)
         return self._new("RepositoryModelUnloadResponse")
 
     async def _check_health(self, message: Any, _call: Call) -> Any:
@@ -279,9 +289,9 @@ class Service:
                 continue
 
     def _health(self, service: str) -> int | None:
-        if service not in {"", SERVICE, HEALTH_SERVICE, self._served.name}:
+        if service not in {"", SERVICE, HEALTH_SERVICE, self._router.name}:
             return None
-        return _SERVING if self._served.engine.ready else _NOT_SERVING
+        return _SERVING if self._router.ready else _NOT_SERVING
 
 
 async def _next(messages: AsyncIterator[bytes]) -> bytes | None:
