@@ -77,7 +77,12 @@ def add_commands(app: typer.Typer) -> None:
         ] = None,
         min_speedup: Annotated[
             float | None,
-            typer.Option("--min-speedup", metavar="X", help="Fail when it is not X times as fast."),
+            typer.Option(
+                "--min-speedup",
+                metavar="X",
+                help="Fail when it is not X times as fast; 0 takes any speed. Unset: when it is slower, "
+                "unless a row takes less than a millisecond.",
+            ),
         ] = None,
         max_size_ratio: Annotated[
             float,

@@ -21,7 +21,7 @@ from mlx_platform.workflows.quantization.coverage import Coverage, baseline_of, 
 from mlx_platform.workflows.quantization.judgement import Answered, Bench, accuracy_gate
 from mlx_platform.workflows.quantization.outcome import Outcome, evidence_of, lineage_of
 from mlx_platform.workflows.quantization.page import result_of
-from mlx_platform.workflows.quantization.request import MAX_EVALS, MAX_MINUTES, Request
+from mlx_platform.workflows.quantization.request import FOR_SIZE, MAX_EVALS, MAX_MINUTES, Request
 from mlx_platform.workflows.quantization.rows import Rows, read_rows
 from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_model, open_subject
@@ -67,7 +67,8 @@ def quantize(
         target: the processor family it is for: auto, x86-avx2, x86-vnni or arm.
         max_drop: the tolerated loss of accuracy (for regression: rise of the RMSE) with its unit; by default
             that of the settings, else 1pp, for regression 2%rel.
-        min_speedup: how many times as fast it must be; unset, being slower is a warning only.
+        min_speedup: how many times as fast it must be, 0 for any speed; see `Wishes` for what is expected
+            where it is unset.
         max_size_ratio: its largest size as a share of the source's.
         max_evals: candidates that the search for layers to leave in float32 may measure; 0 for no search.
         max_minutes: how long that search may take.
@@ -101,7 +102,7 @@ def quantize(
         target=parse_target(target),
         rule=parse_rule(calibration_method),
         max_drop=max_drop,
-        wishes=Wishes(min_speedup, max_size_ratio),
+        wishes=Wishes(min_speedup, max_size_ratio, for_size=method in FOR_SIZE),
         limits=Limits(max_evals, 60 * max_minutes),
         resume=resume,
         keep_failed=keep_failed,

@@ -255,7 +255,7 @@ def test_a_model_without_a_task_cannot_be_judged(
     ("options", "message"),
     [
         ({"max_drop": "1"}, "has no unit"),
-        ({"min_speedup": 0.0}, "cannot be asked for"),
+        ({"min_speedup": -1.0}, "cannot be asked for"),
         ({"calibration_method": "percentile:5"}, "cannot hold"),
         ({"output": Path("folder")}, "no name for an ONNX file"),
         ({"output": Path("model.txt")}, "no name for an ONNX file"),

@@ -1,12 +1,13 @@
 """What came of a quantization, and what the registry keeps of it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.evidence import Evidence
+from mlx_platform.core.verdict import Verdict
 from mlx_platform.registry.version import ACTOR, QUANTIZED, Lineage, Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.evaluation.overlap import CALIBRATION_DATA, CALIBRATION_FINGERPRINT
@@ -16,6 +17,7 @@ from mlx_platform.workflows.quantization.coverage import Coverage
 from mlx_platform.workflows.quantization.judgement import Judgement, tolerance_of
 from mlx_platform.workflows.quantization.request import Request
 from mlx_platform.workflows.quantization.rows import Rows
+from mlx_platform.workflows.quantization.wishes import NOTICEABLE_MS, SPEED
 from mlx_platform.workflows.subject import Subject
 from mlx_platform.workflows.tools import tool_versions
 
@@ -86,15 +88,11 @@ class Outcome:
         verified, race = self.made.verified, self.candidate.race
         if self.made.method in ("static", "dynamic") and not verified.kernels:
             found.append("No integer operator runs on this processor: INT8 saves space here, not time.")
-        batch = self.candidate.batch_race
-        more = f" {BATCH} rows at once are {batch.speedup:.2f} times as fast." if batch else ""
-        if race.upper < 1:
-            found.append(
-                f"A single row is slower in {self.short} on this machine, {race.speedup:.2f} times as fast."
-                f"{more}"
-            )
-        elif race.lower <= 1:
-            found.append(f"A single row is not measurably faster in {self.short} on this machine.{more}")
+        refused = any(
+            check.name == SPEED and check.verdict is Verdict.FAIL for check in self.judgement.checks
+        )
+        if not refused:
+            found += _about_speed(race, self.candidate.batch_race, self.short)
         return (*found, *self.made.notes)
 
     def size(self) -> dict[str, Any]:
@@ -252,6 +250,22 @@ def evidence_of(context: Context, outcome: Outcome, version: Version) -> Evidenc
         },
         tools={**tool_versions(), "onnx": metadata.version("onnx")},
     )
+
+
+def _about_speed(race: "Race", batch: "Race | None", short: str) -> Iterator[str]:
+    """Warnings where no gate has spoken."""
+    more = f" {BATCH} rows at once are {batch.speedup:.2f} times as fast." if batch else ""
+    if race.upper < 1:
+        small = race.after_ms < NOTICEABLE_MS
+        matters = f"; at {race.after_ms:.2g} ms it is too quick for that to matter" if small else ""
+        yield (
+            f"A single row is slower in {short} on this machine, {race.speedup:.2f} times as fast"
+            f"{matters}.{more}"
+        )
+    elif race.lower <= 1:
+        yield f"A single row is not measurably faster in {short} on this machine.{more}"
+    elif batch and batch.upper < 1:
+        yield f"Though a single row is faster in {short}, {more[1:]}"
 
 
 def _race_document(race: "Race") -> dict[str, float]:

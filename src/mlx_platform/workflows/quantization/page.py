@@ -9,7 +9,9 @@ from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.describe import size_text
 from mlx_platform.workflows.quantization.candidates import BATCH
 from mlx_platform.workflows.quantization.outcome import Outcome
+from mlx_platform.workflows.quantization.request import AUTO
 from mlx_platform.workflows.quantization.tradeoffs import candidates_table, charts, layers_table
+from mlx_platform.workflows.quantization.wishes import SIZE, SPEED
 
 if TYPE_CHECKING:
     from mlx_platform.quantize.latency import Race
@@ -21,7 +23,10 @@ _METHODS = {
     "fp16": "weights in float16, computed in float32",
     "int4": "weights in INT4, activations in INT8 as they come, both by blocks of 32",
 }
-_FLAGS = {"speedup": "--min-speedup", "size_ratio": "--max-size-ratio"}
+_WAYS_OUT = {
+    SPEED: "--min-speedup 0 takes any speed",
+    SIZE: "a larger --max-size-ratio takes a larger file",
+}
 
 
 def result_of(outcome: Outcome) -> Result:
@@ -272,10 +277,9 @@ def _next_steps(outcome: Outcome) -> tuple[str, ...]:
     if judgement.verdict is Verdict.UNDECIDED:
         needed = judgement.gate.numbers["rows_needed"]
         return (f"Judge it by more labelled rows{f', about {needed:,}' if needed else ''}.",)
+    more = () if outcome.request.method == AUTO else ("Try every method: --method auto.",)
     if judgement.gate.check.verdict is Verdict.PASS:
-        flags = " and ".join(
-            _FLAGS[check.name] for check in judgement.checks[1:] if check.verdict is Verdict.FAIL
-        )
-        return (f"Keep the float32 model on this machine, or leave out {flags}.",)
-    more = () if outcome.request.method == "auto" else ("Try every method: --method auto.",)
+        missed = [check.name for check in judgement.checks[1:] if check.verdict is Verdict.FAIL]
+        ways = " and ".join(_WAYS_OUT[name] for name in missed)
+        return (*more, f"Keep the float32 model on this machine; or else {ways}.")
     return (*more, "Calibrate on more rows like production's, or allow a larger loss with --max-drop.")

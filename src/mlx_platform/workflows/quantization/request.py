@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 MAX_EVALS, MAX_MINUTES = 200, 60.0
+FOR_SIZE = frozenset({"fp16", "int4"})
+"""Methods that promise no speed: who asks for one of them by name wants a smaller file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,25 @@ if TYPE_CHECKING:
     from mlx_platform.quantize.latency import Race
 
 
+SPEED, SIZE = "speedup", "size_ratio"
+NOTICEABLE_MS = 1.0
+"""A row that takes less is too quick for anybody to notice that it takes longer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """`min_speedup` is how many times as fast it must be, `max_size_ratio` its largest share of the size.
+    """What nobody asks for by name is expected all the same: neither larger nor slower than the source.
 
-    One that is larger than its source is of no use to anybody who has not said so.
+    Attributes:
+        min_speedup: how many times as fast it must be; 0 takes any speed. None refuses what was shown to be
+            slower, if a row takes long enough to notice.
+        max_size_ratio: its largest share of the size.
+        for_size: whether the method was chosen for its size, so that only a speed asked for is looked at.
     """
 
     min_speedup: float | None = None
     max_size_ratio: float = 1.0
+    for_size: bool = False
 
     def __post_init__(self) -> None:
         """Refuse wishes that mean nothing.
@@ -27,9 +37,10 @@ class Wishes:
         Raises:
             UsageError: names the flag.
         """
-        if self.min_speedup is not None and not 0 < self.min_speedup < 1000:
+        if self.min_speedup is not None and not 0 <= self.min_speedup < 1000:
             raise UsageError(
-                f"A speed-up of {self.min_speedup:g} cannot be asked for.", hint="Write --min-speedup 1.2."
+                f"A speed-up of {self.min_speedup:g} cannot be asked for.",
+                hint="Write --min-speedup 1.2, or --min-speedup 0 to take any speed.",
             )
         if not 0 < self.max_size_ratio < 1000:
             raise UsageError(
@@ -45,23 +56,24 @@ class Wishes:
         return tuple(self._answers(race, size_ratio))
 
     def _answers(self, race: "Race", size_ratio: float) -> "Iterator[WishAnswer]":
-        if self.min_speedup is not None:
+        if self.min_speedup:
             fast = race.speedup >= self.min_speedup
             message = "" if fast else "it is not that much faster on this machine"
             if fast and race.lower < self.min_speedup:
                 message = "its interval reaches below that"
-            check = Check(
-                name="speedup",
-                verdict=Verdict.PASS if fast else Verdict.FAIL,
-                measured=f"{race.speedup:.2f} [{race.lower:.2f}, {race.upper:.2f}]",
-                threshold=f">= {self.min_speedup:g}",
-                message=message,
-                group="gates",
+            yield _speed_answer(race, self.min_speedup, f">= {self.min_speedup:g}", message, passed=fast)
+        elif self.min_speedup is None and not self.for_size and race.after_ms >= NOTICEABLE_MS:
+            slower = race.upper < 1
+            message = (
+                f"it is slower than its source on this machine: {race.after_ms:.3g} ms a row"
+                f" instead of {race.before_ms:.3g} ms"
+                if slower
+                else ""
             )
-            yield WishAnswer(check, "min", race.speedup, self.min_speedup, race.lower, race.upper)
+            yield _speed_answer(race, 1.0, "reaches 1", message, passed=not slower)
         small = size_ratio <= self.max_size_ratio
         check = Check(
-            name="size_ratio",
+            name=SIZE,
             verdict=Verdict.PASS if small else Verdict.FAIL,
             measured=f"{size_ratio:.3f}",
             threshold=f"<= {self.max_size_ratio:g}",
@@ -69,6 +81,18 @@ class Wishes:
             group="gates",
         )
         yield WishAnswer(check, "max", size_ratio, self.max_size_ratio, size_ratio, size_ratio)
+
+
+def _speed_answer(race: "Race", threshold: float, shown: str, message: str, *, passed: bool) -> "WishAnswer":
+    check = Check(
+        name=SPEED,
+        verdict=Verdict.PASS if passed else Verdict.FAIL,
+        measured=f"{race.speedup:.2f} [{race.lower:.2f}, {race.upper:.2f}]",
+        threshold=shown,
+        message=message,
+        group="gates",
+    )
+    return WishAnswer(check, "min", race.speedup, threshold, race.lower, race.upper)
 
 
 @dataclass(frozen=True, slots=True)
