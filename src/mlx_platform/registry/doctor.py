@@ -17,12 +17,13 @@ from mlx_platform.registry.journal import Event
 from mlx_platform.registry.ledger import Ledger
 from mlx_platform.registry.leftovers import unfinished
 from mlx_platform.registry.ref import JOURNAL_PREFIX, is_name
+from mlx_platform.registry.rollout import TAG_PREFIX, active_rollout
 from mlx_platform.registry.sqlite_read import SqliteReader
 from mlx_platform.registry.version import LABEL, SIZE, Version, version_of
 
 
 class Doctor:
-    """Examines one registry. Nothing is written but by `adopt`, `settle`, `name_version` and `discard`."""
+    """Examines one registry. Only `adopt`, `settle`, `name_version`, `tidy` and `discard` write."""
 
     def __init__(self, backend: Backend, ledger: Ledger) -> None:
         self._backend = backend
@@ -95,7 +96,7 @@ class Doctor:
         if not rows and not journal.events and name not in reader.names():
             raise self._backend.no_model(name)
         versions = tuple(version for row in rows if (version := version_of(row, holders)))
-        return Examined(name, journal, aliases, versions)
+        return Examined(name, journal, aliases, versions, reader.model_tags(name))
 
     def check_bytes(self, version: Version, *, deep: bool) -> Finding | None:
         """What is wrong with the bytes of a sealed version; None when nothing is.
@@ -195,6 +196,12 @@ class Doctor:
     def name_version(self, version: Version) -> None:
         """Write down the label of a version whose registration was interrupted before that."""
         self._backend.writer.set_tags(version.name, version.number, {LABEL: version.label})
+
+    def tidy(self, name: str) -> None:
+        """Delete what servers left in the tags of a model, unless a rollout goes on."""
+        if active_rollout(self._ledger.journal(name)) is None:
+            tags = self._backend.reader.model_tags(name)
+            self._backend.writer.delete_model_tags(name, [key for key in tags if key.startswith(TAG_PREFIX)])
 
     def discard(self, model: str) -> None:
         """Delete what an unfinished registration uploaded."""

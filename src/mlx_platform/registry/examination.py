@@ -15,9 +15,10 @@ from mlx_platform.registry.examined import Examined
 from mlx_platform.registry.journal import Journal
 from mlx_platform.registry.ref import is_alias
 from mlx_platform.registry.remedies import holder_remedy, journal_remedy
+from mlx_platform.registry.rollout import CANARY, TAG_PREFIX, active_rollout, counted
 from mlx_platform.registry.version import DIGEST, LABEL, UNKNOWN_TIME, Version
 
-Repair = Literal["", "alias", "anchor", "label", "registration", "folder"]
+Repair = Literal["", "alias", "anchor", "label", "registration", "folder", "rollout"]
 _MOST_PROBLEMS = 20
 _CLOCKS = timedelta(minutes=5)  # clocks that differ by less do not disagree
 
@@ -78,6 +79,7 @@ def examine_model(model: Examined, now: datetime) -> Iterator[Finding]:
     if not model.journal.problems:
         yield from _aliases(model)
         yield from _holders(model)
+        yield from _rollout(model)
     yield from _versions(model)
 
 
@@ -132,6 +134,7 @@ def _journal(model: Examined, now: datetime) -> Iterator[Finding]:
 def _aliases(model: Examined) -> Iterator[Finding]:
     name, journal = model.name, model.journal
     differences = compare(journal, model.aliases)
+    taken = CANARY if active_rollout(journal) else None
     for one in differences:
         subject = f"{name}@{one.alias}"
         # Where nobody ever used mlx, MLflow's word is the only one, and nothing is wrong.
@@ -143,7 +146,9 @@ def _aliases(model: Examined) -> Iterator[Finding]:
             measured=f"MLflow: {one.mlflow or 'nobody'}",
             expected=f"journal: {one.journal or 'nobody'}" if one.seen else "a move in the journal",
             note=one.sentence(name) if sound else "Somebody changed it outside of mlx.",
-            command=f"mlx doctor registry {name} --adopt {subject}",
+            # What a rollout has taken is no matter of adopting.
+            command=f"mlx doctor registry {name} "
+            + ("--repair" if one.alias == taken else f"--adopt {subject}"),
             repair="alias" if one.seen else "",
         )
     told = {one.alias for one in differences}
@@ -176,6 +181,8 @@ def _holders(model: Examined) -> Iterator[Finding]:
         if alias in journal.aliases() and journal.holder(alias) is None:
             continue
         version, last = model.version(number), journal.last(alias)
+        if last and last.kind == "rollout":
+            continue  # it is tried, and holds nothing yet
         problem, note, expected = "", "", "a sound version"
         if version is None:
             problem, note = f"{model.name}/{number} is not there", "Its version was deleted outside of mlx."
@@ -196,6 +203,44 @@ def _holders(model: Examined) -> Iterator[Finding]:
                 note=note,
                 command=holder_remedy(model, alias),
             )
+
+
+def _rollout(model: Examined) -> Iterator[Finding]:
+    """The rollout that goes on, and what one that has ended left behind."""
+    name, active = model.name, active_rollout(model.journal)
+    left = [key for key in model.tags if key.startswith(TAG_PREFIX)]
+    if active is None:
+        if left:
+            yield Finding(
+                "rollout",
+                name,
+                sound=True,
+                measured=f"{plural(len(left), 'tag')} and no rollout",
+                expected="nothing once it has ended",
+                note=f"A server did not tidy up behind a rollout of {name} that has ended.",
+                command=f"mlx doctor registry {name} --repair",
+                repair="rollout",
+            )
+        return
+    version, last = model.version(active.candidate), model.journal.last(CANARY)
+    holder, problem, note = model.journal.holder(active.channel), "", active.sentence(name)
+    if version is None:
+        problem, note = f"{name}/{active.candidate} is not there", "Its candidate was deleted outside of mlx."
+    elif last and last.digest != version.digest:
+        problem, note = f"digest {version.digest or 'none'}", f"{version.ref} is not what the rollout tries."
+    elif version.archived:
+        problem, note = "archived", f"{version.ref} was put away and is still tried."
+    elif holder is not None and holder not in {active.stable, active.candidate}:
+        note += f" {name}@{active.channel} is {holder} meanwhile, and no server has said that it knows."
+    yield Finding(
+        "rollout",
+        name,
+        sound=not problem,
+        measured=problem or active.phrase,
+        expected="a candidate that is there",
+        note=note,
+        command=f"mlx rollout abort {name}" if problem else f"mlx rollout status {name}",
+    )
 
 
 def _by_hand(evidence: Mapping[str, Any]) -> bool:
@@ -269,6 +314,6 @@ def _damaged(version: Version, damage: Damage) -> Finding:
 
 
 def journal_text(journal: Journal) -> str:
-    """A sound journal in one phrase: how many moves it has, and how far its anchor reaches."""
+    """A sound journal in one phrase: what it has of moves and rollouts, and how far its anchor reaches."""
     anchor = f"anchor at event {journal.anchor.number}" if journal.anchor else "no anchor yet"
-    return f"{plural(len(journal.valid), 'move')}, {anchor}"
+    return f"{counted(journal.valid)}, {anchor}"

@@ -1,7 +1,7 @@
 """A model as the registry has it, whether or not that makes sense."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mlx_platform.registry.journal import Journal
 from mlx_platform.registry.version import Version
@@ -9,12 +9,13 @@ from mlx_platform.registry.version import Version
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A model as it was found: its journal, sound or not, MLflow's aliases, and every version."""
+    """A model as it was found: its journal, sound or not, MLflow's aliases, every version, and its tags."""
 
     name: str
     journal: Journal
     aliases: Mapping[str, int]
     versions: tuple[Version, ...]
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     def version(self, number: int | None) -> Version | None:
         return next((version for version in self.versions if version.number == number), None)

@@ -18,6 +18,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import SinkSettings
 from mlx_platform.core.text import printable
 from mlx_platform.registry.journal import EVENT_SCHEMA, Event
+from mlx_platform.registry.rollout import transition_of
 
 CURSOR_PREFIX = "mlx.outbox."
 TEST = "test"
@@ -34,7 +35,7 @@ _LONGEST = timedelta(seconds=1.1 * _LONGEST_ASKED + 1)
 _TEXT_CAP = 4096
 _ITEMS_CAP = 100
 _NUMBER_CAP = 1 << 53  # beyond it, JSON parsers disagree
-_DEPTH_CAP = 6
+_DEPTH_CAP = 8
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -224,8 +225,14 @@ def _wants(sink: SinkSettings, event: Event) -> bool:
     return (
         event.kind in sink.kinds
         and wants_model(sink, event.model)
-        and any(fnmatchcase(event.alias, pattern) for pattern in sink.aliases)
+        and any(fnmatchcase(alias, pattern) for alias in _aliases(event) for pattern in sink.aliases)
     )
+
+
+def _aliases(event: Event) -> tuple[str, ...]:
+    """What an event is about: a rollout concerns also those who watch the alias that it is for."""
+    transition = transition_of(event)
+    return (event.alias, transition.channel) if transition else (event.alias,)
 
 
 def message_of(event: Event, labels: Mapping[int, str]) -> Message:

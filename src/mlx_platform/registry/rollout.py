@@ -7,11 +7,11 @@ So one compare-and-set decides about the aliases and about rollouts alike.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from mlx_platform.core.errors import ConflictError, UsageError
-from mlx_platform.core.text import printable
+from mlx_platform.core.text import plural, printable
 from mlx_platform.core.values import frozen
 from mlx_platform.registry.journal import Event, Journal
 
@@ -114,13 +114,33 @@ def active_rollout(journal: Journal) -> Transition | None:
     return transition_of(last)
 
 
+def counted(events: Collection[Event]) -> str:
+    """How many moves valid events are, and how many transitions of rollouts if there are any."""
+    groups = rollout_events(events)
+    transitions = sum(map(len, groups))
+    moves = plural(len(events) - transitions, "move")
+    if not transitions:
+        return moves
+    return f"{moves} and {plural(transitions, 'transition')} of {plural(len(groups), 'rollout')}"
+
+
+def superseded(name: str, journal: Journal, alias: str) -> tuple[str, ...]:
+    """What a move of an alias does to the rollout that goes on for it, as a warning; none for no rollout."""
+    active = active_rollout(journal)
+    if active is None or active.channel != alias:
+        return ()
+    ends = f"A move of {name}@{alias} by hand ends it as superseded, and its candidate gets no more requests."
+    return (f"{active.sentence(name)} {ends}",)
+
+
 def check_document(document: Mapping[str, Any]) -> None:
     """Refuse a document that says of no rollout what it is about.
 
     Raises:
         UsageError: its id cannot name a rollout.
     """
-    if not _ID.fullmatch(str(document.get("id", ""))):
+    rollout = document.get("id")
+    if not isinstance(rollout, str) or not _ID.fullmatch(rollout):
         raise UsageError("A rollout's id has 1 to 64 letters, digits, - and _.")
 
 

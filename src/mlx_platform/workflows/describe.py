@@ -8,6 +8,7 @@ from mlx_platform.core.report import Fact, Table
 from mlx_platform.core.text import plural
 from mlx_platform.registry.fields import Field, Known, Value
 from mlx_platform.registry.journal import Event
+from mlx_platform.registry.rollout import DOCUMENT, transition_of
 from mlx_platform.registry.version import ADOPTED_FROM, REGISTERED_FROM, Version
 
 _UNITS = ("kB", "MB", "GB")
@@ -129,12 +130,17 @@ def event_facts(event: Event) -> tuple[Fact, ...]:
 
 
 def evidence_text(event: Event) -> str:
-    """What a move stood on, and which gates were let pass by hand."""
+    """What a move stood on, and which gates were let pass by hand; of a transition, the rollout's state."""
+    if transition := transition_of(event):
+        return f"{transition.id}: {transition.phrase}"
     found = [
         f"{kind} {summary['verdict']}"
         for kind, summary in sorted(event.evidence.items())
         if isinstance(summary, dict) and "verdict" in summary
     ]
+    rollout = event.evidence.get(DOCUMENT)
+    if isinstance(rollout, str):
+        found.append(f"rollout {rollout}")
     by_hand = event.evidence.get("overridden")
     if isinstance(by_hand, list) and by_hand:
         found.append(f"by hand: {', '.join(map(str, by_hand))}")

@@ -266,6 +266,9 @@ def _repair(context: Context, found: _Round) -> tuple[str, ...]:
             if version:
                 doctor.name_version(version)
             done.append(f"{subject} has its label.")
+        elif finding.repair == "rollout":
+            doctor.tidy(subject)
+            done.append(f"What a rollout of {subject} left behind was removed.")
         elif finding.repair == "registration":
             doctor.discard(subject)
             done.append(f"{subject} was removed.")

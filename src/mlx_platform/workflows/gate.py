@@ -1,9 +1,11 @@
 """`mlx gate`: which of what an alias asks is there, which is missing, and how to get it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from mlx_platform.core.report import Fact, Report, Result
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.registry.rollout import superseded
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import holder_text
 from mlx_platform.workflows.judgement import Judgement, check_target, judge_version
@@ -37,7 +39,8 @@ def gate(
     holders = context.catalog.holders(version.name, journal)
     check_target(to, {*context.settings.promotion, *holders})
     judgement = judge_version(context, version, to, holders.get(to), journal)
-    return write_reports(_result(judgement), report=report, junit=junit)
+    result = replace(_result(judgement), warnings=superseded(version.name, journal, to))
+    return write_reports(result, report=report, junit=junit)
 
 
 def _result(judgement: Judgement) -> Result:

@@ -14,6 +14,7 @@ from mlx_platform.registry.difference import Difference
 from mlx_platform.registry.examination import journal_text
 from mlx_platform.registry.journal import Event, Journal
 from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, check_alias, check_name, parse_ref
+from mlx_platform.registry.rollout import CANARY, active_rollout, counted, transition_of
 from mlx_platform.registry.tombstone import Tombstone
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import event_table, holder_text
@@ -25,6 +26,8 @@ def history(
     context: Context, name: str, *, alias: str | None = None, at: str | None = None, verify: bool = False
 ) -> Result:
     """Tell the moves of a model's aliases, newest first, or who held them at a moment.
+
+    The transitions of rollouts stand among them, as events of the alias `canary`.
 
     What somebody did to an alias outside of mlx stands above the moves, until it is adopted or put back.
 
@@ -83,10 +86,14 @@ def _moves(
 ) -> Result:
     events = tuple(event for event in reversed(journal.valid) if alias in {None, event.alias})
     what = f"{name}@{alias}" if alias else name
-    summary = f"{plural(len(events), 'move')} of {what}." if events else f"No alias of {what} has moved yet."
+    summary = f"{counted(events)} of {what}." if events else f"No alias of {what} has moved yet."
     if outside:
         summary += f" Changed {_OUTSIDE} since: {', '.join(one.alias for one in outside)}."
     table = event_table(events, "", deleted.keys())
+    active = active_rollout(journal)
+    facts = [Fact("journal", f"sound: {journal_text(journal)}")] if journal.events else []
+    if active and alias in {None, CANARY, active.channel}:
+        facts.append(Fact("rollout", active.sentence(name)))
     named = {number for event in events for number in (event.from_version, event.to_version)}
     table = replace(table, rows=(*(_outside_row(one) for one in outside), *table.rows))
     return Result(
@@ -96,13 +103,14 @@ def _moves(
             "alias": alias,
             "events": [event.document() for event in events],
             "outside": [one.document() for one in outside],
+            "rollout": active.document() if active else None,
             "deleted": [stone.document() for number, stone in deleted.items() if number in named],
             "journal": _journal_document(journal),
         },
         report=Report(
             title=f"history {what}",
             summary=summary,
-            facts=(Fact("journal", f"sound: {journal_text(journal)}"),) if journal.events else (),
+            facts=tuple(facts),
             sections=(table,) if table.rows else (),
             next_steps=_next_steps(name, events, outside, deleted),
         ),
@@ -146,14 +154,14 @@ def _journal_document(journal: Journal) -> dict[str, Any]:
 
 
 def _verified(result: Result, journal: Journal) -> Result:
-    moves, lost = len(journal.valid), len(journal.events) - len(journal.valid)
+    lost = len(journal.events) - len(journal.valid)
     end = journal.end.number if journal.end else 0
     behind = f"{plural(journal.lag, 'event')} behind; the next move writes it" if journal.lag else ""
     checks = (
         Check(
             "chain",
             Verdict.PASS,
-            f"{plural(moves, 'move')}, {lost} lost against others",
+            f"{counted(journal.valid)}, {lost} lost against others",
             "every event as written, in its place",
             group="journal",
         ),
@@ -179,6 +187,8 @@ def _live(
     aliases = [alias] if alias else journal.aliases()
     found = [_holding(context, held, *live.get(held, (None, None))) for held in aliases]
     said = ", ".join(f"{one['alias']} was {one['shown']}" for one in found)
+    tried = transition_of(live[CANARY][0]) if CANARY in live else None
+    rollout = tried if tried and tried.candidate and alias in {None, CANARY, tried.channel} else None
     rows = tuple(
         (one["alias"], holder_text(one["version"]), one["label"], one["since_shown"], one["who"])
         for one in found
@@ -193,11 +203,13 @@ def _live(
             "holders": [
                 {key: one[key] for key in ("alias", "version", "label", "digest", "since")} for one in found
             ],
+            "rollout": rollout.document() if rollout else None,
             "events": [event.document() for event, _ in live.values() if event.alias in aliases],
         },
         report=Report(
             title=f"history {name}",
             summary=f"At {both_zones(moment)} {said or f'no alias of {name} was held'}.",
+            facts=(Fact("rollout", rollout.sentence(name)),) if rollout else (),
             sections=(Table("", ("alias", "version", "label", "since", "who"), rows, numeric=(1,)),)
             if rows
             else (),

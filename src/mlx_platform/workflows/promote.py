@@ -9,6 +9,7 @@ from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.registry.journal import Event, check_reason
 from mlx_platform.registry.ledger import ANYTHING, Anything, Expected, unexpected
+from mlx_platform.registry.rollout import refuse_canary, superseded
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import event_facts, holder_text
@@ -44,8 +45,8 @@ def promote(
             and nothing moved, instead of an error.
 
     Raises:
-        ConflictError: the alias is not where it was expected, or moved meanwhile; an archived version, or one
-            that plain MLflow registered.
+        ConflictError: the alias is not where it was expected, moved meanwhile, or was taken by a rollout; an
+            archived version, or one that plain MLflow registered.
         GateFailedError: evidence is missing or did not pass; says how to get it.
         IntegrityError: the package's bytes are missing or changed.
         UsageError: flags that cannot be used.
@@ -56,6 +57,7 @@ def promote(
     journal = context.catalog.journal(version.name)
     holders = context.catalog.holders(version.name, journal)
     check_target(to, {*context.settings.promotion, *holders})
+    refuse_canary(version.name, journal, to)
     before = holders.get(to)
     if not isinstance(expected, Anything) and expected != before:
         raise unexpected(version.name, to, before, expected)
@@ -87,7 +89,7 @@ def promote(
         event = _move(context, judgement, reason, strict=expect is not None)
         warnings = deliver_pending(context, version.name)
     result = _result(version, to, before, event, judgement, short=when_gates_pass, dry_run=dry_run)
-    return replace(result, warnings=(*outside, *warnings))
+    return replace(result, warnings=(*outside, *superseded(version.name, journal, to), *warnings))
 
 
 def _move(context: Context, judgement: Judgement, reason: str, *, strict: bool) -> Event | None:

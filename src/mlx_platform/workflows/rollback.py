@@ -17,6 +17,7 @@ from mlx_platform.registry.journal import Event, Journal, check_reason
 from mlx_platform.registry.ledger import unexpected
 from mlx_platform.registry.policy import SELF_CHECK, rolled_back_text
 from mlx_platform.registry.ref import AliasRef, LabelRef, NameRef, Ref, VersionRef, check_name, parse_ref
+from mlx_platform.registry.rollout import refuse_canary, superseded
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.describe import event_facts, holder_text
@@ -72,13 +73,15 @@ def rollback(
         dry_run: choose and verify, and move nothing.
 
     Raises:
-        ConflictError: there is nothing to go back to, or somebody moved the alias meanwhile.
+        ConflictError: there is nothing to go back to, somebody moved the alias meanwhile, or a rollout has
+            taken it.
         GateFailedError: the target does not load, or does not answer its golden cases.
         IntegrityError: the target's bytes are missing or changed.
         NotFoundError: no such model or version, or nobody holds the alias.
     """
     check_reason(reason)
     place = _place(context, name)
+    refuse_canary(place.model, place.journal, place.alias)
     expected = place.before if expect is None else expected_holder(expect, place.model)
     if expected != place.before:
         result = _already(context, place, expected, to, dry_run=dry_run)
@@ -107,6 +110,7 @@ def rollback(
             evidence={} if verify else {"overridden": [SELF_CHECK]},
         )
         warnings = (*warnings, *deliver_pending(context, place.model))
+    warnings = (*superseded(place.model, place.journal, place.alias), *warnings)
     return _result(place, target, event, warnings, verified=verify, dry_run=dry_run)
 
 
