@@ -13,6 +13,9 @@ DURATION = "[0-9]+[smhd]"
 """The form of a span of time: `90s`, `30m`, `24h`, `7d`."""
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
+SPAN = r"([0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d))+"
+"""The form of a span of time that may have several parts, or be short: `1h30m`, `0.5s`, `200ms`."""
+
 
 def system_clock() -> datetime:
     """The present moment in UTC."""
@@ -43,6 +46,19 @@ def parse_duration(text: str) -> timedelta:
         return timedelta(seconds=int(text[:-1]) * _UNITS[text[-1]])
     except (ValueError, OverflowError) as error:
         raise UsageError(f"{text[:20]!r} is a longer span than time itself is counted.") from error
+
+
+def span_seconds(text: str) -> float:
+    """Read a span of time of one part or several, such as `30s`, `1h30m` or `200ms`, as seconds.
+
+    Raises:
+        UsageError: the text is none.
+    """
+    if not re.fullmatch(SPAN, text):
+        raise UsageError(f"{text[:40]!r} is no span of time.", hint="Write 30s, 2m or 1h30m.")
+    units = {**_UNITS, "ms": 0.001}
+    parts = re.findall(r"([0-9.]+)(ms|s|m|h|d)", text)
+    return float(sum(float(number) * units[unit] for number, unit in parts))
 
 
 def span_text(span: timedelta) -> str:

@@ -160,6 +160,25 @@ class DegradeSettings:
 
 
 @frozen
+class ShadowSettings:
+    """Copies of requests for the candidate of a rollout; what does not fit is dropped and counted."""
+
+    max_copies: int = setting(256, ge=1, le=100_000, description="that wait")
+    max_bytes: int = setting(64 * 1024 * 1024, ge=1024, description="memory of those that wait or run")
+    max_in_flight: int = setting(2, ge=1, le=64, description="that the candidate works on at a time")
+
+
+@frozen
+class FeedbackSettings:
+    """What a server takes in `POST /feedback`, and for how many requests it knows who answered them."""
+
+    max_entries: int = setting(1000, ge=1, le=100_000, description="in one request")
+    max_body_bytes: int = setting(1024 * 1024, ge=1024, le=64 * 1024 * 1024)
+    remembered: int = setting(100_000, ge=1, le=10_000_000, description="requests of a rollout")
+    disk_bytes: int = setting(1024**3, ge=1024 * 1024, description="of what is kept beside the traffic log")
+
+
+@frozen
 class ServingSettings:
     host: str = "127.0.0.1"
     port: int = setting(0, ge=0, le=65535, description="0 takes a free port")
@@ -202,6 +221,8 @@ class ServingSettings:
     traffic_queue_bytes: int = setting(64 * 1024 * 1024, ge=1024)
     traffic_disk_bytes: int = setting(10 * 1024**3, ge=1024 * 1024)
     degrade: DegradeSettings = DegradeSettings()
+    shadow: ShadowSettings = ShadowSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
     cache: AnswerCacheSettings = AnswerCacheSettings()
     semantic_cache: SemanticCacheSettings = SemanticCacheSettings()
 

@@ -175,6 +175,8 @@ _SCALARS: dict[Any, Callable[[Any, str, Where], Any]] = {
 
 
 def _check_limits(value: Any, limits: Mapping[str, Any], source: str, where: Where) -> None:
+    if value is None:
+        return
     above, least, most = limits.get("gt"), limits.get("ge"), limits.get("le")
     # A word stands beside the numbers of its field, and NaN is not within any limit.
     within = isinstance(value, str) or (
