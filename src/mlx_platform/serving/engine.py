@@ -188,6 +188,14 @@ class Engine:
             columns = self.model.rows_from_json(rows)
         except UsageError as error:
             raise malformed(complaint(error, rows, self.model)) from error
+        return await self.answer(columns, exchange, began)
+
+    async def answer(self, columns: Columns, exchange: Exchange, began: float) -> Columns:
+        """The answer columns of raw columns; work on them began at `began` on `time.monotonic`.
+
+        Raises:
+            Refusal: why there are none.
+        """
         count = exchange.rows = row_count(columns)
         self._check_rows(count)
         exchange.inputs = columns
