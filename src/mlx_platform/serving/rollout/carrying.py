@@ -1,0 +1,109 @@
+"""Carrying out what was decided: the transition's event, and the moves and marks that belong to it.
+
+The order makes every moment safe to die in. Traffic goes back before that is written down; it goes on to the
+candidate only after; and whoever comes next finds the rest to do in the journal.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from mlx_platform.core.errors import MlxError
+from mlx_platform.registry.journal import REASON_CAP, Event
+from mlx_platform.registry.rollout import DOCUMENT, active_rollout, rollout_events
+from mlx_platform.registry.sight import Sight
+from mlx_platform.serving.rollout.machine import Production, Transition
+from mlx_platform.serving.rollout.state import Rollout, rollout_of
+
+if TYPE_CHECKING:
+    from mlx_platform.registry.catalog import Catalog
+
+_logger = logging.getLogger(__name__)
+
+
+def rollout_in(sight: Sight) -> Rollout | None:
+    """The rollout that goes on now.
+
+    Raises:
+        IntegrityError: there is one, and nobody can understand it.
+    """
+    active = active_rollout(sight.journal)
+    if active is None:
+        return None
+    for events in rollout_events(sight.journal.valid):
+        found = [(event.number, event.evidence.get(DOCUMENT) or {}) for event in events]
+        if found[0][1].get("id") == active.id:
+            return rollout_of(found)
+    return None
+
+
+def production_in(sight: Sight, channel: str) -> Production:
+    """Who holds a channel, and which rollout moved it there."""
+    last = sight.journal.last(channel)
+    moved_by = last.evidence.get(DOCUMENT) if last else None
+    return Production(sight.holders.get(channel), moved_by if isinstance(moved_by, str) else "")
+
+
+def carry_out(catalog: "Catalog", transition: Transition, *, after: int) -> Event:
+    """Write a transition, and do what belongs to it.
+
+    Args:
+        catalog: the registry.
+        transition: what was decided.
+        after: the last event that was seen when it was, such as `Sight.head`.
+
+    Raises:
+        ConflictError: somebody was faster, so nothing was done.
+        UnavailableError: the registry is busy or cannot be reached; perhaps it was done all the same.
+    """
+    rollout = transition.rollout
+    candidate = catalog.resolve(rollout.ref)
+    reason = rollout.reason[:REASON_CAP]
+    if "roll_back" in transition.effects:
+        moved = catalog.move(
+            rollout.model,
+            rollout.channel,
+            rollout.stable,
+            expect=rollout.candidate,
+            kind="rollback",
+            actor=rollout.actor,
+            reason=reason,
+            evidence={DOCUMENT: rollout.id},
+            after=after,
+        )
+        after = moved.number if moved else after
+    event = catalog.transition(
+        rollout.model,
+        rollout.document(),
+        candidate=candidate if rollout.active else None,
+        after=after,
+        actor=rollout.actor,
+        reason=reason,
+    )
+    if "promote" in transition.effects:
+        promote(catalog, rollout, after=event.number)
+    if "quarantine" in transition.effects:
+        try:
+            catalog.quarantine(candidate, f"Rollout {rollout.id}: {rollout.reason}")
+        except MlxError as error:  # it gets no traffic, which is what matters
+            _logger.warning("%s is not marked as quarantined: %s", rollout.ref, error.message)
+    return event
+
+
+def promote(catalog: "Catalog", rollout: Rollout, *, after: int) -> Event | None:
+    """Move the channel to the candidate of a rollout that is PROMOTING; None when it is there already.
+
+    Raises:
+        ConflictError: somebody moved it, or ended the rollout, after that event.
+        UnavailableError: the registry is busy or cannot be reached.
+    """
+    return catalog.move(
+        rollout.model,
+        rollout.channel,
+        rollout.candidate,
+        expect=rollout.stable,
+        kind="promote",
+        actor=rollout.actor,
+        reason=rollout.reason[:REASON_CAP],
+        evidence={DOCUMENT: rollout.id},
+        after=after,
+    )
