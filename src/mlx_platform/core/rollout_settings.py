@@ -105,7 +105,8 @@ class RolloutSettings:
     """How `mlx rollout` brings a version to traffic, and what takes it back.
 
     `warmup` and `warmup_requests` at the beginning of each step count for nothing, on both arms. `mirror`
-    copies requests to the candidate in weight steps too. Pauses do not count towards the `deadline`.
+    copies requests to the candidate in weight steps too. Answers without labels agree within `rtol` and
+    `atol`. Pauses do not count towards the `deadline`.
     """
 
     steps: tuple[StepSettings, ...] = _STEPS
@@ -124,5 +125,7 @@ class RolloutSettings:
     on_fail: OnTrouble = "abort"
     deadline: str = _span("6h")
     mirror: float = setting(0.0, ge=0, le=100, description="percent of requests in weight steps")
+    rtol: float = setting(0.01, ge=0, le=1, description="numbers in two answers agree within this share")
+    atol: float = setting(1e-5, ge=0, le=1e15, description="or within so much")
     key_header: str = setting("x-request-key", pattern="[A-Za-z0-9-]{1,64}")
     ab: AbSettings = AbSettings()

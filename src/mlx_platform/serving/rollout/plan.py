@@ -131,6 +131,8 @@ class Plan:
     on_fail: OnTrouble = "abort"
     deadline_s: float = setting(21_600.0, gt=0, le=_YEAR)
     mirror: float = setting(0.0, ge=0, le=100)
+    rtol: float = setting(0.01, ge=0, le=1)
+    atol: float = setting(1e-5, ge=0, le=1e15)
     key_header: str = "x-request-key"
     ab: AbRule | None = None
     skip_baseline: bool = False
@@ -146,7 +148,7 @@ class Plan:
         return next((step.bake_s for step in self.steps if step.promotes), 0.0)
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready; what has its default is left out."""
+        """JSON-ready; what is empty is left out."""
         found: dict[str, Any] = _short(self)
         return found
 
@@ -167,15 +169,13 @@ def plan_from_document(document: Any) -> Plan:
 
 
 def _short(value: Any) -> Any:
+    """Fields as a table, without those that are empty. A default stays: another version may have another."""
     if isinstance(value, tuple):
         return [_short(inner) for inner in value]
     if not is_dataclass(value):
         return value
-    return {
-        entry.name: _short(getattr(value, entry.name))
-        for entry in fields(value)
-        if getattr(value, entry.name) != entry.default
-    }
+    found = {entry.name: getattr(value, entry.name) for entry in fields(value)}
+    return {key: _short(inner) for key, inner in found.items() if inner not in (None, "", (), False)}
 
 
 def plan_of(settings: RolloutSettings, *, source: str = "[rollout]") -> Plan:
@@ -222,6 +222,8 @@ def draft(settings: RolloutSettings, *, source: str = "[rollout]") -> Plan:
             _seconds(settings.deadline), 2 * span_seconds(settings.ab.max_duration) if ab else 0.0
         ),
         mirror=settings.mirror,
+        rtol=settings.rtol,
+        atol=settings.atol,
         key_header=settings.key_header,
         ab=ab,
     )

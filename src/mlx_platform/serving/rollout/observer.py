@@ -1,0 +1,189 @@
+"""What this server sees of a rollout: how its arms do, what copies come to, what is told of them later."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.tensors import Columns
+from mlx_platform.serving.exchange import Exchange
+from mlx_platform.serving.metrics import Sample
+from mlx_platform.serving.rollout.assignment import is_copied
+from mlx_platform.serving.rollout.compare import Comparer, Comparison, Differences
+from mlx_platform.serving.rollout.counts import Arm, Window
+from mlx_platform.serving.rollout.failing import failed
+from mlx_platform.serving.rollout.outcomes import FATES, Outcomes, fate_samples
+from mlx_platform.serving.rollout.plan import Plan
+from mlx_platform.serving.rollout.shadow import Replay, Shadow
+from mlx_platform.serving.rollout.state import Rollout
+from mlx_platform.serving.served import LARGE_BYTES, Served
+from mlx_platform.traffic.feedback import Feedback
+
+REFUSED = "refused"
+"""Stands among the outputs that differ for a request that the candidate does not take at all."""
+
+
+class Arms:
+    """Counts for one window of one rollout at a time; lives on the event loop, and watches a `Router`.
+
+    A request counts for the window in which it began. At the beginning of a window, as many requests and
+    seconds as the plan says are left out on every arm.
+
+    Args:
+        settings: how many copies and requests are kept.
+    """
+
+    def __init__(self, settings: ServingSettings) -> None:
+        self.rollout: Rollout | None = None
+        self.window = Window(0)
+        """What was counted since `follow` was told of this window, by this process."""
+        self.fates: Counter[str] = Counter(dict.fromkeys(FATES, 0))
+        self._settings = settings
+        self._arms: dict[str, Arm] = {}  # by version
+        self._opened = 0.0
+        self._seen: Counter[Arm] = Counter()
+        self._copied = 0.0  # percent
+        self._shadow: Shadow | None = None
+        self._pair: tuple[Served, Served] | None = None
+        self._comparer: Comparer | None = None
+        self._outcomes = Outcomes(frozenset(), 1)
+        self._differences = Differences()
+        self._totals: Counter[tuple[str, Arm]] = Counter()
+        self._parting: Counter[str] = Counter()
+
+    def follow(self, rollout: Rollout, pair: tuple[Served, Served] | None) -> None:
+        """Count for this state of a rollout from now on; goes on counting while the window is the same.
+
+        Args:
+            rollout: as its last event has it.
+            pair: the stable version and the candidate, while copies are to be sent from one to the other.
+        """
+        before = self.rollout
+        if before is None or before.id != rollout.id:
+            self._begin(rollout)
+        if before is None or (before.id, before.window) != (rollout.id, rollout.window):
+            self.window = Window(rollout.window)
+            self._opened = time.monotonic()
+            self._seen.clear()
+        self.rollout = rollout
+        self._copied = rollout.split[1] if pair else 0.0
+        self._copy_between(pair if self._copied else None, rollout.plan)
+
+    def leave(self) -> None:
+        """Count nothing more; what is told of earlier requests comes too late from now on."""
+        self.rollout = None
+        self.window = Window(-1)
+        self._arms = {}
+        self._copied = 0.0
+        self._copy_between(None)
+
+    def observe(self, served: Served, exchange: Exchange, status: int, total: float) -> None:
+        """Count a request that is over, with its status and the seconds it took."""
+        arm = self._arms.get(served.version)
+        if arm is None or exchange.started < self._opened or served.engine.closed:
+            return
+        failure = failed(exchange, status)
+        if status < 400:
+            self._outcomes.answered(exchange.request_id, arm, self.window.number)
+        if failure is not None:
+            self._count(arm, total, failure=failure)
+
+    def copy(self, served: Served, exchange: Exchange) -> None:
+        """Take a copy of an answered request for the candidate, if it is one of those that are copied."""
+        shadow = self._shadow
+        if shadow is None or self.rollout is None or served.version != str(self.rollout.stable):
+            return
+        if is_copied(self.rollout.id, exchange.request_id, self._copied):
+            shadow.offer(exchange)
+
+    def take(self, entry: Feedback, version: str = "") -> str:
+        """Count what is told of a request.
+
+        Args:
+            entry: what was told.
+            version: that answered it, if whoever tells it knows.
+
+        Returns:
+            What became of it; see `outcomes.FATES`.
+        """
+        fate = self._outcomes.take(entry, self.window, self._arms.get(version))
+        self.fates[fate] += 1
+        return fate
+
+    def differences(self) -> list[dict[str, Any]]:
+        """The worst differences between both versions that copies have shown, JSON-ready and masked."""
+        return [difference.document() for difference in self._differences.worst()]
+
+    def samples(self) -> Iterator[Sample]:
+        """What this process has counted since it started, over all windows."""
+        for (what, arm), count in tuple(self._totals.items()):
+            text = "Requests of a rollout, by arm." if what == "requests" else "Those of them that failed."
+            yield Sample(f"mlx_rollout_{what}", text, count, (("arm", arm),))
+        for output, count in tuple(self._parting.items()):
+            text = "Copies that were answered otherwise than the request, by output."
+            yield Sample("mlx_rollout_differing", text, count, (("output", output),))
+        if self._shadow is not None:
+            yield from self._shadow.samples()
+        yield from fate_samples(self.fates)
+
+    def _begin(self, rollout: Rollout) -> None:
+        self._arms = {str(rollout.stable): "stable", str(rollout.candidate): "canary"}
+        metrics = {rule.of for rule in rollout.plan.metrics if rule.kind == "business"}
+        if rollout.plan.ab is not None:
+            metrics.add(rollout.plan.ab.metric)
+        self._outcomes = Outcomes(frozenset(metrics), self._settings.feedback.remembered)
+        self._differences = Differences()
+
+    def _copy_between(self, pair: tuple[Served, Served] | None, plan: Plan | None = None) -> None:
+        if pair == self._pair:
+            return
+        if self._shadow is not None:
+            self._shadow.close()
+        self._pair, self._shadow, self._comparer = pair, None, None
+        if pair is not None and plan is not None:
+            stable, candidate = pair
+            self._shadow = Shadow(stable, candidate, self._settings, self._replayed)
+            self._comparer = Comparer(stable.engine.model.spec, relative=plan.rtol, absolute=plan.atol)
+
+    def _count(self, arm: Arm, seconds: float, *, failure: bool) -> bool:
+        """Count a request, unless it belongs to the warm-up of its arm; whether it was counted."""
+        assert self.rollout is not None  # noqa: S101 - whoever calls has seen it
+        self._totals["requests", arm] += 1
+        self._totals["errors", arm] += failure
+        self._seen[arm] += 1
+        plan = self.rollout.plan
+        if self._seen[arm] <= plan.warmup_requests or time.monotonic() - self._opened < plan.warmup_s:
+            return False
+        self.window.arm(arm).observe(seconds, failed=failure)
+        return True
+
+    async def _replayed(self, replay: Replay) -> None:
+        """Count what the candidate made of a copy, and compare."""
+        if self.rollout is None or self._comparer is None or replay.copy.taken < self._opened:
+            return
+        failure = failed(replay.exchange, replay.status)
+        number = self.window.number
+        found = await self._compared(replay) if failure is False else None
+        if self.rollout is None or self.window.number != number:
+            return
+        if not self._count("shadow", replay.seconds, failure=failure is True) or failure:
+            return
+        differing = (REFUSED,) if found is None else () if found.agrees else found.differing
+        self.window.arm("shadow").compare(differing)
+        self._parting.update(differing)
+        if found is not None and not found.agrees:
+            self._differences.add(replay.copy.request_id, found, replay.copy.outputs, replay.exchange.outputs)
+
+    async def _compared(self, replay: Replay) -> Comparison:
+        assert self._comparer is not None  # noqa: S101 - whoever calls has seen it
+        assert self._pair is not None  # noqa: S101 - likewise
+        ours, theirs = replay.copy.outputs, replay.exchange.outputs
+        if _size(ours) <= LARGE_BYTES:
+            return self._comparer.compare(ours, theirs)
+        return await self._pair[1].beside(partial(self._comparer.compare, ours, theirs))
+
+
+def _size(outputs: Columns) -> int:
+    return sum(array.nbytes for array in outputs.values())
