@@ -369,7 +369,6 @@ class Catalog:
             NotFoundError: the candidate is not there.
         """
         check_name(name)
-        self.journal(name)  # a broken one is said before anything else
         if candidate is None:
             return self._ledger.transition(
                 name, document, candidate=None, after=after, actor=actor, reason=reason

@@ -26,6 +26,7 @@ REASON_CAP = 1000  # characters
 ACTOR_CAP = 200  # characters
 Kind = Literal["promote", "rollback", "adopt", "rollout"]
 """`adopt` takes over what somebody did to the alias outside of mlx, `rollout` is a step of a rollout."""
+_KINDS = frozenset(get_args(Kind))
 
 
 @frozen
@@ -397,6 +398,6 @@ def _version(value: Any) -> int | None:
 
 
 def _kind(value: Any) -> Kind:
-    if value not in get_args(Kind):
+    if value not in _KINDS:
         raise ValueError
     return cast("Kind", value)
