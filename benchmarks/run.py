@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 # The soak takes an hour, so it is called by its own name.
-HELPERS = {"soak", "run", "measure", "registries", "encoder", "networks", "loads"}
+HELPERS = {"soak", "run", "measure", "registries", "encoder", "networks", "loads", "simulation"}
 
 
 def main(names: list[str]) -> int:

@@ -113,7 +113,7 @@ class RolloutSettings:
     metrics: tuple[RolloutMetricSettings, ...] = _METRICS
     min_requests: int = setting(300, ge=1, le=10**9)
     min_duration: str = _span("2m")
-    max_duration: str = _span("30m")
+    max_duration: str = _span("1h")
     bake: str = _span("15m", "after the promotion, ready to roll back; 0s for none")
     warmup_requests: int = setting(20, ge=0, le=10**6)
     warmup: str = _span("10s")

@@ -51,8 +51,11 @@ def upper_bound(count: int, trials: int, confidence: float = 0.95) -> float:
         return 1.0
     if count == 0:
         return float(-math.expm1(math.log1p(-confidence) / trials))
-    low, high = count / trials, 1.0
-    for _ in range(60):
+    low = count / trials
+    high = min(1.0, low + 4.0 * math.sqrt(low / trials) + 10.0 / trials)
+    if lower_tail(count, trials, high) > 1.0 - confidence:
+        low, high = high, 1.0
+    for _ in range(45):
         middle = (low + high) / 2
         if lower_tail(count, trials, middle) > 1.0 - confidence:
             low = middle

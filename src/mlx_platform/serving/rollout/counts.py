@@ -14,9 +14,9 @@ Arm = Literal["stable", "canary", "shadow"]
 ARMS: tuple[Arm, ...] = ("stable", "canary", "shadow")
 
 SHIFT = 4  # buckets that are a factor of 1.2
-_PER_E = SHIFT / math.log(1.2)
-_LEAST_S = 1e-5
-_BUCKETS = 410  # up to 1,300 seconds
+PER_E = SHIFT / math.log(1.2)
+LEAST_S = 1e-5
+BUCKETS = 410  # up to 1,300 seconds
 _NORMAL = NormalDist()
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -32,9 +32,9 @@ class LatencyHistogram:
 
     def observe(self, seconds: float) -> None:
         """Count one request."""
-        index = int(math.log(seconds / _LEAST_S) * _PER_E) if seconds > _LEAST_S else 0
-        if index >= _BUCKETS:
-            index = _BUCKETS - 1
+        index = int(math.log(seconds / LEAST_S) * PER_E) if seconds > LEAST_S else 0
+        if index >= BUCKETS:
+            index = BUCKETS - 1
         self.buckets[index] = self.buckets.get(index, 0) + 1
         self.total += 1
 
@@ -58,9 +58,9 @@ class LatencyHistogram:
             count = self.buckets[index]
             if below + count >= rank:
                 part = min(1.0, max(0.0, (rank - below) / count))
-                return _LEAST_S * math.exp((index + part) / _PER_E)
+                return LEAST_S * math.exp((index + part) / PER_E)
             below += count
-        return _LEAST_S * math.exp((max(self.buckets) + 1) / _PER_E)
+        return LEAST_S * math.exp((max(self.buckets) + 1) / PER_E)
 
     def encode(self) -> str:
         """Short text: the first bucket, then the counts in base 36, `~n` for n empty ones."""
@@ -95,7 +95,7 @@ class LatencyHistogram:
                 continue
             buckets[index] = int(part, 36)
             index += 1
-        if any(not 0 <= place < _BUCKETS or not 0 < count < 1 << 53 for place, count in buckets.items()):
+        if any(not 0 <= place < BUCKETS or not 0 < count < 1 << 53 for place, count in buckets.items()):
             raise ValueError("no histogram")
         return cls(buckets)
 

@@ -175,7 +175,11 @@ def _short(value: Any) -> Any:
     if not is_dataclass(value):
         return value
     found = {entry.name: getattr(value, entry.name) for entry in fields(value)}
-    return {key: _short(inner) for key, inner in found.items() if inner not in (None, "", (), False)}
+    return {
+        key: _short(inner)
+        for key, inner in found.items()
+        if inner is not None and inner is not False and inner not in ("", ())
+    }
 
 
 def plan_of(settings: RolloutSettings, *, source: str = "[rollout]") -> Plan:
