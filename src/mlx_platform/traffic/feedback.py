@@ -75,8 +75,17 @@ class Feedback:
             request_id=_text(document.get("id"), "id", LONGEST_ID),
             outcomes=_outcomes(document.get("outcomes")),
             time=_moment(document["time"]) if "time" in document else now.astimezone(UTC),
-            source=_text(document["source"], "source", LONGEST_ID) if "source" in document else source,
+            source=cls.source_of(document["source"]) if "source" in document else source,
         )
+
+    @staticmethod
+    def source_of(value: Any) -> str:
+        """Read who tells something.
+
+        Raises:
+            UsageError: it is no text, or too long a one.
+        """
+        return _text(value, "source", LONGEST_ID)
 
     def document(self) -> dict[str, Any]:
         """The JSON form, which `of` reads."""

@@ -135,6 +135,7 @@ class Arms:
             metrics.add(rollout.plan.ab.metric)
         self._outcomes = Outcomes(frozenset(metrics), self._settings.feedback.remembered)
         self._differences = Differences()
+        self._copy_between(None)  # copies of another rollout are compared in another way
 
     def _copy_between(self, pair: tuple[Served, Served] | None, plan: Plan | None = None) -> None:
         if pair == self._pair:
