@@ -7,10 +7,9 @@ from email.utils import formatdate
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.serving.http_protocol import HttpLimits, LimitedProtocol
+from mlx_platform.serving.http_protocol import Connections, HttpLimits, LimitedProtocol
 
 _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75  # longer than the idle time-out of common load balancers, which then close first
@@ -63,7 +62,7 @@ class Listener:
         self._config.load()
         self._socket = listening
         self._limits = limits
-        self._state = ServerState()
+        self._state = Connections()
         self._server: asyncio.AbstractServer | None = None
         self._clock: asyncio.TimerHandle | None = None
 
@@ -121,5 +120,5 @@ class Listener:
             self._clock.cancel()
 
     def _tell_time(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._state.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
         self._clock = loop.call_later(1.0, self._tell_time, loop)
