@@ -1,0 +1,1 @@
+"""Rollouts as commands see them: starting, watching, deciding, telling, rehearsing."""

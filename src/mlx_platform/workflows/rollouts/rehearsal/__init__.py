@@ -1,0 +1,1 @@
+"""A rollback performed on purpose, under test load, and measured."""
