@@ -51,6 +51,7 @@ def add_commands(app: typer.Typer) -> None:
             "mlx rollout abort digits --reason 'wrong answers'",
         ),
     )
+    _add_feedback(app)
     _add_start(group)
     _add_watching(group)
     _add_decisions(group)
@@ -269,6 +270,38 @@ def _add_checks(group: typer.Typer) -> None:
             report=report,
             junit=junit,
         )
+
+
+def _add_feedback(app: typer.Typer) -> None:
+    @command(
+        app,
+        "feedback",
+        examples=(
+            "mlx feedback clicks.jsonl --server http://127.0.0.1:8080",
+            "mlx feedback orders.csv --server http://10.0.0.1:8080 --server http://10.0.0.2:8080",
+            "mlx feedback labels.parquet --traffic traffic/ --source reviewers",
+        ),
+    )
+    def feedback(
+        run: Run,
+        file: Annotated[
+            Path,
+            typer.Argument(metavar="FILE", help="JSONL entries, or a table with id and outcome columns."),
+        ],
+        server: Annotated[
+            list[str] | None,
+            typer.Option("--server", metavar="URL", help="Address of a server to tell; repeatable."),
+        ] = None,
+        traffic: Annotated[
+            Path | None,
+            typer.Option("--traffic", metavar="DIR", help="Traffic log to keep the entries beside, instead."),
+        ] = None,
+        source: Annotated[str, typer.Option("--source", metavar="TEXT", help="Who says so.")] = "",
+    ) -> "Result":
+        """Tell what became of requests: outcomes by request id, for a rollout's business metrics."""
+        from mlx_platform.workflows.feedback import feedback as workflow
+
+        return workflow(run.context, file, servers=tuple(server or ()), traffic=traffic, source=source)
 
 
 def _followed(run: Run, name: str, results: Iterator["Result"]) -> "Result":

@@ -23,6 +23,7 @@ def add_commands(app: typer.Typer) -> None:
         "serve",
         examples=(
             "mlx serve digits@production",
+            "mlx serve digits@production --follow",
             "mlx serve digits@production --devices cuda:0,cuda:1",
             "mlx serve digits/3 --port 8080 --grpc-port 8081 --admin-port 9090 --traffic traffic/",
             "mlx serve digits/3 --cache memory",
@@ -81,12 +82,15 @@ def add_commands(app: typer.Typer) -> None:
             str | None,
             typer.Option("--cache", metavar="off|memory|redis", help="Where answers are remembered."),
         ] = None,
+        follow: Annotated[
+            bool, typer.Option("--follow", help="Switch versions, without a pause, whenever the alias moves.")
+        ] = False,
         log_format: Annotated[
             str | None,
             typer.Option("--log-format", metavar="text|json", help="Of the log on stderr; default: text."),
         ] = None,
     ) -> "Result":
-        """Serve exactly this version over HTTP until SIGTERM or Ctrl-C."""
+        """Serve exactly this version, or what an alias means, over HTTP until SIGTERM or Ctrl-C."""
         from mlx_platform.core.tables import changed
         from mlx_platform.workflows.serve import serve as workflow
 
@@ -110,6 +114,7 @@ def add_commands(app: typer.Typer) -> None:
             max_batch_size=max_batch_size,
             traffic=traffic,
             cache=cache,
+            follow=follow,
             on_ready=lambda addresses: _announce(run, addresses),
         )
 

@@ -14,6 +14,7 @@ from mlx_platform.workflows.rollouts import page
 from mlx_platform.workflows.rollouts.seen import Seen, see
 
 _ATTEMPTS = 5
+_TAKEN_BACK = {"ABORTED", "ROLLED_BACK"}
 _BY_ITSELF = {"moved", "promoted", "rolled_back"}
 
 
@@ -93,6 +94,8 @@ def _decide(context: Context, name: str, command: Command, reason: str) -> Resul
         seen = see(context, name)
         if conflict and not seen.rollout.active:
             break  # it has ended meanwhile, which is not what was asked for
+        if command == "abort" and seen.rollout.state in _TAKEN_BACK:
+            return _result(context, seen, None, command, ())
         transition = next_state(
             seen.rollout, now=seen.now, production=production_in(seen.sight, seen.rollout.channel),
             request=request,

@@ -27,7 +27,6 @@ CAUSES = {
     "baseline_unhealthy": "the stable version fails itself",
     "server_died": "servers died with the candidate loaded",
     "deadline": "its deadline passed",
-    "replaced": "another version took its place",
     "moved": "somebody moved production",
 }
 """Why a rollout is where it is, by the word that its event has."""
@@ -69,13 +68,13 @@ def summary(seen: Seen) -> str:
 def facts(seen: Seen) -> tuple[Fact, ...]:
     """Where a rollout stands in a few lines; what there is nothing to say of is left out."""
     rollout, now = seen.rollout, seen.now
-    since = f"{both_zones(rollout.state_since)}, for {duration((now - rollout.state_since).total_seconds())}"
+    since, ago = both_zones(rollout.state_since), duration((now - rollout.state_since).total_seconds())
     found = {
         "rollout": rollout.id,
         "candidate": f"{rollout.ref}, digest {rollout.candidate_digest[:16]}",
         rollout.channel: f"{rollout.model}/{rollout.stable} when it began",
         "started": both_zones(rollout.started_at),
-        "state": f"{rollout.state} since {since}" if rollout.active else f"{rollout.state} at {since}",
+        "state": f"{rollout.state} since {since}, {ago}" if rollout.active else f"{rollout.state} at {since}",
         "because": why_text(rollout),
         "who": printable(rollout.actor, 80),
         "traffic": _traffic(rollout) if rollout.active else "none",

@@ -13,6 +13,7 @@ from mlx_platform.registry.policy import QUARANTINE, SELF_CHECK, Requirement
 from mlx_platform.registry.ref import VersionRef
 from mlx_platform.registry.sight import Sight
 from mlx_platform.registry.version import Version
+from mlx_platform.serving.following.compatibility import differences
 from mlx_platform.serving.rollout.carrying import carry_out, production_in, rollout_in
 from mlx_platform.serving.rollout.machine import Request, Transition, begin, next_state
 from mlx_platform.serving.rollout.plan import Plan, warnings_of
@@ -220,20 +221,13 @@ def _refused(judgement: Judgement, wanted: tuple[Requirement, ...], *, liftable:
 
 def _refuse_other_signature(context: Context, version: Version, stable: Version) -> None:
     """Whoever asks the one must be able to ask the other: callers do not know who answers them."""
-    new, old = context.catalog.fetch(version).spec, context.catalog.fetch(stable).spec
-    parts = {
-        "inputs": (new.inputs, old.inputs),
-        "outputs": (new.outputs, old.outputs),
-        "columns": (new.columns, old.columns),
-        "task": (new.task, old.task),
-    }
-    differing = [name for name, (one, other) in parts.items() if one != other]
-    if differing:
+    fetch = context.catalog.fetch
+    found = differences(fetch(stable).spec, fetch(version).spec)
+    if found:
         raise GateFailedError(
-            f"{version.ref} and {stable.ref} differ in their {' and '.join(differing)}: they cannot answer "
-            "the same requests.",
+            f"{version.ref} cannot answer the requests of {stable.ref}: {'; '.join(found)}.",
             hint=f"See: mlx diff {stable.ref} {version.ref}",
-            differing=differing,
+            differences=list(found),
         )
 
 

@@ -6,17 +6,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
-from urllib.parse import urlsplit
 
 import orjson
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array, datatype_of
-from mlx_platform.core.text import printable
 from mlx_platform.inference.model import Model
 from mlx_platform.serving.binary_tensors import write_binary
+from mlx_platform.workflows.watching.connection import connection_to
 
-_TIMEOUT = 10.0
+TIMEOUT = 10.0
 _VERSION = "X-Mlx-Version"
 
 
@@ -71,7 +70,7 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(2 * _TIMEOUT)
+            thread.join(2 * TIMEOUT)
 
     def since(self, moment: float) -> list[Answer]:
         """The answers to requests that were sent at a moment or later."""
@@ -98,7 +97,7 @@ class Load:
             if connection is None or where != url:
                 if connection is not None:
                     connection.close()
-                connection, where = connection_to(url), url
+                connection, where = connection_to(url, TIMEOUT), url
             question = self.questions[place % len(self.questions)]
             place += self.callers
             sent = time.monotonic()
@@ -114,25 +113,6 @@ class Load:
             self._note(Answer(sent, time.monotonic(), status, version))
             if status != http.client.OK:
                 self._stop.wait(0.05)  # a server that refuses is not helped by being asked at once again
-
-
-def connection_to(url: str) -> http.client.HTTPConnection:
-    """A connection to a server's address.
-
-    Raises:
-        UsageError: it is no address of a server.
-    """
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    try:
-        port = parts.port
-    except ValueError as error:
-        raise UsageError(f"{printable(url, 200)!r} is no URL.") from error
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise UsageError(
-            f"{printable(url, 200)!r} is no URL of a server.", hint="Give the address that mlx serve prints."
-        )
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname, port, timeout=_TIMEOUT)
 
 
 def questions_of(model: Model) -> tuple[Question, ...]:

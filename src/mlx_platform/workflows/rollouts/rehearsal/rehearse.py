@@ -18,8 +18,9 @@ from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.events import deliver_pending
 from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.rollback import rollback
-from mlx_platform.workflows.rollouts.rehearsal.load import Answer, Load, connection_to, questions_of
+from mlx_platform.workflows.rollouts.rehearsal.load import TIMEOUT, Answer, Load, questions_of
 from mlx_platform.workflows.rollouts.rehearsal.process import pinned_server
+from mlx_platform.workflows.watching.connection import connection_to
 
 if TYPE_CHECKING:
     from mlx_platform.inference.model import Model
@@ -129,7 +130,7 @@ def _model(context: Context, version: Version) -> "Model":
 
 
 def _check_server(server: str, current: Version) -> None:
-    connection = connection_to(server)
+    connection = connection_to(server, TIMEOUT)
     try:
         connection.request("GET", f"/v2/models/{current.name}")
         response = connection.getresponse()
