@@ -57,7 +57,7 @@ class Course:
 
 @dataclass
 class Racer:
-    """One process, and what it saw of the alias before each start."""
+    """One process, and what it saw before each start: the alias's holder, or the journal's last event."""
 
     number: int
     course: Course
@@ -89,6 +89,17 @@ class Racer:
 
     def stay(self) -> int | None:
         return self._moved("production", self.holder or 1, self.holder)
+
+    def transit(self) -> int | None:
+        """One step of a rollout, by whoever saw the journal end where all of them did."""
+        event = self.catalog.transition(
+            self.model,
+            {"id": "race", "state": "STEP", "step": self.number},
+            candidate=self.catalog.resolve(f"{self.model}/2"),
+            after=self.holder or 0,
+            actor=f"racer-{self.number}",
+        )
+        return event.number
 
     def other_alias(self) -> int | None:
         return self._moved(f"canary-{self.number}", 1, None)
@@ -156,8 +167,9 @@ def race(course: Course, rounds: Sequence[str]) -> Result:
 
 
 def moves(prefix: str = "") -> list[str]:
-    """Twenty rounds of moves, over four models."""
-    return [f"{method} {prefix}{model}" for model in MODELS for method in ("move",) * 4 + ("swing",)]
+    """Twenty rounds of moves over four models, and then some steps of a rollout of each."""
+    found = [f"{method} {prefix}{model}" for model in MODELS for method in ("move",) * 4 + ("swing",)]
+    return found + [f"transit {prefix}{model}" for model in MODELS]
 
 
 def add_targets(catalog: Catalog, model: str) -> None:
@@ -185,7 +197,8 @@ def _run(
             racer.model = model
             # One looks for all of them: it is what they start from, and looking costs time.
             if number == 0:
-                holder.value = racer.catalog.holders(model).get("production") or 0
+                sight = racer.catalog.sight(model)
+                holder.value = sight.head if method == "transit" else sight.holders.get("production", 0)
             barrier.wait(_PATIENCE)
             racer.holder = holder.value or None
         barrier.wait(_PATIENCE)

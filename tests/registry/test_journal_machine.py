@@ -22,6 +22,7 @@ from mlx_platform.registry.difference import compare
 from mlx_platform.registry.journal import Event, Kind, decode_event, fold, read_journal
 from mlx_platform.registry.ledger import ANYTHING, EVENT_TAG, Ledger
 from mlx_platform.registry.ref import JOURNAL_PREFIX
+from mlx_platform.registry.rollout import CANARY, active_rollout
 from mlx_platform.registry.row import Row
 from mlx_platform.registry.version import DIGEST, Version, version_of
 
@@ -164,6 +165,25 @@ class JournalMachine(RuleBasedStateMachine):
         if targets and self.holder(alias) is not None:
             self.move(alias, targets[0], "rollback", happens)
 
+    @rule(to=st.sampled_from(VERSIONS), ends=st.booleans(), happens=calm | trouble)
+    def roll_out(self, to: int, ends: bool, happens: Trouble) -> None:
+        """A rollout starts, goes on or ends, unless somebody moves production at the same time."""
+        journal = self.ledger.journal(MODEL)
+        active, after = active_rollout(journal), journal.head.number if journal.head else 0
+        document = {"id": active.id if active else f"r{len(self.moves)}", "state": "STEP"}
+        candidate = (active.candidate if not ends else None) if active else to
+
+        def transit() -> Event:
+            tried = None if candidate is None else version(candidate)
+            return self.ledger.transition(
+                MODEL, document, candidate=tried, after=after, actor="server", reason=""
+            )
+
+        self.during(transit, CANARY, candidate, {CANARY, "production"}, happens)
+        if not active and self.holders.get(CANARY) is None:
+            with pytest.raises(ConflictError, match="has ended"):
+                self.ledger.transition(MODEL, document, candidate=None, after=None, actor="server", reason="")
+
     @rule(alias=st.sampled_from(ALIASES), to=st.sampled_from(VERSIONS), seen=st.sampled_from(VERSIONS))
     def promote_as_expected(self, alias: str, to: int, seen: int) -> None:
         if self.holder(alias) == seen:
@@ -213,13 +233,24 @@ class JournalMachine(RuleBasedStateMachine):
     def move(
         self, alias: str, to: int | None, kind: Kind, happens: Trouble, *, expect: Any = ANYTHING
     ) -> None:
-        """Make a move while something happens, and decide from the outcome what the model must be."""
+        """Make a move while something happens."""
+        self.during(lambda: self.act(alias, to, kind, expect=expect), alias, to, {alias}, happens)
+
+    def during(
+        self,
+        act: Callable[[], Event | None],
+        alias: str,
+        to: int | None,
+        watched: set[str],
+        happens: Trouble,
+    ) -> None:
+        """Write while something happens, and decide from the outcome what the model must be."""
         before, held = len(self.registry.journal), dict(self.registry.held)
         rivals: list[Event] = []
         self.registry.before_write, self.registry.after_write = self.hooks(happens, rivals)
         event, ended = None, ""
         try:
-            event = self.act(alias, to, kind, expect=expect)
+            event = act()
         except ConflictError:
             ended = "conflict"
         except UnavailableError:
@@ -237,7 +268,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert event is None or [one.id for one in mine] == [event.id]
         if ended == "conflict":
             assert mine == []
-            assert any(rival.alias == alias for rival in rivals)
+            assert any(rival.alias in watched for rival in rivals)
         if not ended:
             assert self.holders.get(alias, to) == to or any(one.alias == alias for one in rivals)
             self.settled(alias)

@@ -41,7 +41,7 @@ def first(folder: Path) -> Result:
 
 @pytest.fixture(scope="module", params=REGISTRIES)
 def result(request: pytest.FixtureRequest, folder: Path) -> Result:
-    """Twenty rounds of moves on a registry that is there."""
+    """Rounds of moves, and then of steps of a rollout, on a registry that is there."""
     places: dict[str, Callable[[], str]] = {
         "postgresql": lambda: request.getfixturevalue("postgres").database(),
         "server": lambda: request.getfixturevalue("mlflow_server"),
@@ -121,6 +121,20 @@ def test_an_alias_that_came_back_is_not_where_it_was(result: Result) -> None:
         assert [event.from_version for event in valid] == before[:-1]
         assert sorted(won) == [event.number for event in valid]
         assert len(journal.events) > len(valid)  # some were written, and did not count
+
+
+def test_of_all_who_would_take_the_next_step_of_a_rollout_one_does(result: Result) -> None:
+    for model in MODELS:
+        ((won, outcomes),) = zip(
+            result.winners(f"transit race-{model}"), result.named(f"transit race-{model}"), strict=True
+        )
+        lost = [outcome.message for outcome in outcomes if outcome.code == 4]
+        ((event,),) = result.course.catalog().rollouts(f"race-{model}")
+
+        assert (len(won), len(lost)) == (1, RACERS - 1), outcomes
+        assert all("was faster" in message for message in lost)
+        assert [event.number] == won
+        assert event.actor == f"racer-{event.evidence['rollout']['step']}"
 
 
 def test_the_journal_and_mlflow_agree_in_the_end(result: Result) -> None:
