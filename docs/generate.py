@@ -55,7 +55,8 @@ CODES = {
     3: "not found",
     4: "conflict: somebody else moved it, the version is in use, or `--expect` was not met",
     5: "a gate failed: a metric, the loss of a quantization, drift, consistency",
-    7: "undecided: too little data, not applicable, cannot be measured; never a pass",
+    6: "a rollout was aborted or rolled back",
+    7: "undecided: too little data, not applicable, cannot be measured, waits for somebody; never a pass",
     8: "still running when its time was over",
     9: "the registry, the store or a server is unreachable, busy or refuses",
     10: "integrity: a digest that does not match, missing bytes, a broken journal",
@@ -81,7 +82,7 @@ class Source:
     def body(self) -> str:
         """The paragraphs between the first sentence and the sections."""
         first, _, rest = self.text.partition("\n\n")
-        body = re.split(r"(?m)^(?:Args|Returns|Raises|Attributes):$", rest)[0].strip()
+        body = re.split(r"(?m)^(?:Args|Returns|Raises|Attributes|Exits):$", rest)[0].strip()
         return body if first else ""
 
 
@@ -284,7 +285,12 @@ def _exits(source: Source) -> Iterator[tuple[str, str]]:
     for name, reason in re.findall(r"(?m)^(\w+): (.*)$", text):
         code = getattr(errors, name).exit_code
         reasons.setdefault(code, []).append(f"{reason[0].upper()}{reason[1:]}")
-    if _GIVES_A_VERDICT.search(source.part("Returns")) or "a difference fails" in source.part("Args"):
+    own = re.sub(r"\n\s+", " ", source.part("Exits"))
+    for number, reason in re.findall(r"(?m)^(\d+): (.*)$", own):
+        reasons.setdefault(int(number), []).append(f"{reason[0].upper()}{reason[1:]}")
+    if own:
+        pass  # it says what its verdicts end with
+    elif _GIVES_A_VERDICT.search(source.part("Returns")) or "a difference fails" in source.part("Args"):
         for code, reason in _VERDICTS.items():
             reasons.setdefault(code, []).append(reason)
     for code, all_reasons in sorted(reasons.items()):

@@ -35,7 +35,7 @@ EveryOption = Annotated[
 ]
 ForceOption = Annotated[
     bool,
-    typer.Option("--force", help="Also what is quarantined or was rolled back; needs --reason."),
+    typer.Option("--force", help="Let what speaks against it pass by hand; needs --reason."),
 ]
 
 
@@ -136,7 +136,9 @@ def _add_watching(group: typer.Typer) -> None:
     def status(
         run: Run,
         name: NameArgument,
-        watch: Annotated[bool, typer.Option("--watch", help="Go on until it has ended or waits.")] = False,
+        watch: Annotated[
+            bool, typer.Option("--watch", help="Go on until it has ended, or waits for somebody.")
+        ] = False,
         timeout: TimeoutOption = None,
         ok_on: OkOnOption = None,
         every: EveryOption = 1.0,

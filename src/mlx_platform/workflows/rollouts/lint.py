@@ -28,11 +28,14 @@ def lint(context: Context, file: Path | None = None) -> Result:
         file: the plan; `[rollout]` of the settings otherwise.
 
     Returns:
-        PASS for a plan that can be carried out; one that cannot is FAIL, with the exit code 2.
+        PASS for a plan that can be carried out.
 
     Raises:
         NotFoundError: there is no such file.
         UsageError: it cannot be read, or a step or metric makes no sense by itself.
+
+    Exits:
+        2: the plan cannot be carried out.
     """
     settings, source = settings_of(context, file)
     plan = draft(settings, source=source)

@@ -67,6 +67,11 @@ def start(
         IntegrityError: the package's bytes are missing or changed.
         NotFoundError: no such version or plan, or nobody holds production.
         UsageError: a plan that cannot be carried out, or `force` without a reason.
+
+    Exits:
+        6: with `--wait`, it was aborted or rolled back.
+        7: with `--wait`, it waits for somebody.
+        8: with `--timeout`, it was still going on.
     """
     check_reason(reason)
     _check_force(reason, force=force)

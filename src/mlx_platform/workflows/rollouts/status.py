@@ -33,13 +33,17 @@ def status(
         junit: a file for the JUnit XML.
 
     Returns:
-        While it goes on there is no verdict. Afterwards PASS when it was promoted or completed; one that
-        waits for somebody is undecided (7). One that was aborted or rolled back ends with 6, one that
-        somebody's move of production ended with 4.
+        While it goes on there is no verdict. Afterwards PASS when it was promoted or completed.
 
     Raises:
         NotFoundError: no such model, or it never had a rollout.
         IntegrityError: the journal is broken, or another version of mlx wrote the rollout.
+
+    Exits:
+        4: somebody moved production, which ended it.
+        6: it was aborted or rolled back.
+        7: it waits for somebody, unless that was said to be fine.
+        8: with `--timeout`, it was still going on.
     """
     check_targets(report=report, junit=junit)
     check_ok_on(ok_on)
