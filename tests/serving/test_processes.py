@@ -3,6 +3,8 @@
 import http.client
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -145,6 +147,40 @@ def test_while_no_worker_lives_the_supervisor_answers(serve):
     assert server.post("/predict", ROWS).status == 200
 
 
+def starting_worker(server):
+    """The worker of a server that has one, once it runs its own program; 0 before."""
+    for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
+        if b"processes.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return int(pid)
+    return 0
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(packages):
+    script = Path(__file__).with_name("serve_process.py")
+    command = [sys.executable, str(script), str(packages["table"]), "table", "", '{"processes": 1}']
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        until(lambda: starting_worker(server))
+        os.kill(starting_worker(server), signal.SIGKILL)
+        assert orjson.loads(server.stdout.readline())["model"] == "table"
+        server.terminate()
+    assert server.returncode == 0
+
+
+def test_one_that_is_killed_each_time_ends_the_server(packages):
+    script = Path(__file__).with_name("serve_process.py")
+    command = [sys.executable, str(script), str(packages["table"]), "table", "", '{"processes": 1}']
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        killed = set()
+        while server.poll() is None and len(killed) < 3:
+            pid = starting_worker(server)
+            if pid and pid not in killed:
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+            time.sleep(0.02)
+        assert "ended with signal 9 at the start" in server.communicate(timeout=60)[1]
+    assert server.returncode == 1
+
+
 def test_workers_end_when_their_supervisor_is_killed(serve):
     server = serve("table", processes=2)
     pids = [worker["pid"] for worker in workers(server)]
@@ -229,7 +265,7 @@ def test_suspects_run_alone_until_they_did_no_harm(recorder):
             seen.append(recorder.suspects()[0])
             return feeds
 
-    guard = Guard(Runner(), recorder, acquitted.append)
+    guard = Guard(Runner(), recorder, acquitted.append, suspects=set(), refused=set())
     feeds = {"x": np.zeros((1, 2), np.float32)}
     digest = digest_of(feeds)
     ticket = guard.admit(feeds)

@@ -22,7 +22,10 @@ class Overseer(Protocol):
 
     children: tuple[Child, ...]
     quarantine: Quarantine
-    deaths: int
+
+    @property
+    def deaths(self) -> int:
+        """How many workers ended unasked."""
 
     @property
     def ready(self) -> bool:

@@ -34,6 +34,7 @@ _LINGER_SECONDS = 2.0
 _WATCH_SECONDS = 0.5
 _RENEW_SECONDS = 15.0  # in which a device may recover by itself
 _KILL_SECONDS = 5.0  # after a drain that has not ended
+_STARTS = 3  # of a worker that something kills before it was ever ready
 _ADMIN_LIMITS = HttpLimits(body_bytes=64 * 1024, connections=64)
 _ERRORS: dict[int, type[MlxError]] = {2: UsageError, 5: GateFailedError, 9: UnavailableError}
 _logger = logging.getLogger(__name__)
@@ -41,8 +42,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Totals:
-    """What the workers counted, those that could tell."""
+    """What the workers counted, those that could tell; `deaths` of them ended before they did."""
 
+    deaths: int = 0
     requests: Counter[str] = field(default_factory=Counter)
     traffic: Counter[str] = field(default_factory=Counter)
 
@@ -63,7 +65,6 @@ class Supervisor:
     def __init__(self, plan: Plan, devices: tuple[str, ...], access: Access, on_ready: OnReady) -> None:
         self.totals = Totals()
         self.quarantine = Quarantine()
-        self.deaths = 0
         self.draining = False
         self._settings = plan.settings
         self._plan = plan
@@ -113,6 +114,11 @@ class Supervisor:
     def ready(self) -> bool:
         return not self.draining and any(child.ready and child.healthy for child in self.children)
 
+    @property
+    def deaths(self) -> int:
+        """How many workers ended unasked."""
+        return self.totals.deaths
+
     async def _watch(self) -> None:
         """Ask the workers again and again whether they are fit to take requests."""
         while True:
@@ -159,7 +165,7 @@ class Supervisor:
             delay = min(2 * delay, _MOST_BACKOFF)
 
     def _mourn(self, child: Child, status: int) -> None:
-        self.deaths += 1
+        self.totals.deaths += 1
         how = f"signal {-status}" if status < 0 else f"exit code {status}"
         _logger.warning("Worker %d on %s ended with %s.", child.number, child.device, how)
         suspects, refused = self.quarantine.blame(child.recorder)
@@ -170,7 +176,9 @@ class Supervisor:
                 other.tell(channel.SUSPECT, digest)
         if refused:
             _logger.warning("Inputs that ended a worker twice are refused from now on: %d.", len(refused))
-        if not self._announced and self._failure is None:
+        # Whatever sends signals may have meant another process; what fails by itself fails again.
+        again = status < 0 and child.starts < _STARTS
+        if not self._announced and self._failure is None and not again:
             self._failure = UnavailableError(f"A worker on {child.device} ended with {how} at the start.")
 
     def _on_message(self, child: Child, kind: bytes, payload: bytes) -> None:
