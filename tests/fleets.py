@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,10 @@ import orjson
 from mlx_platform.core.settings import Settings, load_settings
 from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.version import Lineage
+from mlx_platform.serving.rollout.carrying import carry_out, rollout_in
+from mlx_platform.serving.rollout.machine import Production, Request, begin, next_state
+from mlx_platform.serving.rollout.plan import Plan
+from mlx_platform.serving.rollout.state import Rollout, rollout_of
 
 MODEL = "colours"
 VERSIONS: Mapping[str, Mapping[str, Any]] = {
@@ -120,6 +125,59 @@ class Fleet:
     def copied(cls, template: Path, folder: Path) -> "Fleet":
         shutil.copytree(template, folder)
         return cls(folder)
+
+    def roll_out(self, candidate: str, plan: Plan, *, id: str = "r1") -> Rollout:  # noqa: A002
+        """Begin a rollout of a version against the one in production."""
+        stable = self.catalog.resolve(f"{MODEL}@production")
+        version = self.catalog.resolve(f"{MODEL}/{NUMBERS[candidate]}")
+        rollout = begin(
+            plan,
+            id=id,
+            model=MODEL,
+            stable=stable.number,
+            candidate=version.number,
+            stable_digest=stable.digest,
+            candidate_digest=version.digest,
+            now=datetime.now(UTC),
+            actor="tester",
+        )
+        self.catalog.transition(MODEL, rollout.document(), candidate=version, after=None, actor="tester")
+        return rollout
+
+    def ask(self, command: Any, reason: str = "") -> None:
+        """What `mlx rollout pause`, `resume` or `abort` write."""
+        sight = self.catalog.sight(MODEL)
+        rollout = rollout_in(sight)
+        assert rollout is not None
+        decided = next_state(
+            rollout,
+            now=datetime.now(UTC),
+            production=Production(sight.holders["production"]),
+            request=Request(command, "tester", reason),
+        )
+        assert decided is not None
+        carry_out(self.catalog, decided, after=sight.head)
+
+    @property
+    def rollout(self) -> Rollout:
+        """The last rollout as its events tell it."""
+        events = self.catalog.rollouts(MODEL)[-1]
+        return rollout_of((event.number, event.evidence["rollout"]) for event in events)
+
+    @property
+    def states(self) -> list[str]:
+        """The states that the last rollout went through; that somebody took over is none."""
+        found: list[str] = []
+        for event in self.catalog.rollouts(MODEL)[-1]:
+            document = event.evidence["rollout"]
+            state = f"{document['state']} {document['step']}"
+            if found[-1:] != [state]:
+                found.append(state)
+        return found
+
+    @property
+    def production(self) -> int | None:
+        return self.catalog.holders(MODEL).get("production")
 
     def start(self, *options: str) -> FollowingServer:
         """Start a server, and wait until it is ready."""

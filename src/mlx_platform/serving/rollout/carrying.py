@@ -56,7 +56,8 @@ def carry_out(catalog: "Catalog", transition: Transition, *, after: int) -> Even
         UnavailableError: the registry is busy or cannot be reached; perhaps it was done all the same.
     """
     rollout = transition.rollout
-    candidate = catalog.resolve(rollout.ref)
+    # An end needs no candidate: it must be possible although somebody has deleted it.
+    candidate = catalog.resolve(rollout.ref) if rollout.active else None
     reason = rollout.reason[:REASON_CAP]
     if "roll_back" in transition.effects:
         moved = catalog.move(
@@ -74,7 +75,7 @@ def carry_out(catalog: "Catalog", transition: Transition, *, after: int) -> Even
     event = catalog.transition(
         rollout.model,
         rollout.document(),
-        candidate=candidate if rollout.active else None,
+        candidate=candidate,
         after=after,
         actor=rollout.actor,
         reason=reason,
@@ -83,7 +84,7 @@ def carry_out(catalog: "Catalog", transition: Transition, *, after: int) -> Even
         promote(catalog, rollout, after=event.number)
     if "quarantine" in transition.effects:
         try:
-            catalog.quarantine(candidate, f"Rollout {rollout.id}: {rollout.reason}")
+            catalog.quarantine(catalog.resolve(rollout.ref), f"Rollout {rollout.id}: {rollout.reason}")
         except MlxError as error:  # it gets no traffic, which is what matters
             _logger.warning("%s is not marked as quarantined: %s", rollout.ref, error.message)
     return event

@@ -9,10 +9,17 @@ import orjson
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.files import write_atomic
+from mlx_platform.core.settings import Settings
 
 KEPT = 500
 """Looks that are kept of a rollout, the newest ones; up to twice as many lie in the file."""
 _logger = logging.getLogger(__name__)
+
+
+def looks_folder(settings: Settings) -> Path:
+    """Where the servers of a project keep looks: beside the traffic log, or else in the cache."""
+    place = settings.serving.traffic or settings.cache.dir
+    return settings.path(place) / "rollouts"
 
 
 class Lookbook:
