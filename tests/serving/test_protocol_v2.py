@@ -147,6 +147,20 @@ def test_a_request_that_lacks_what_the_model_needs_says_what(document, says):
     assert says in refused(orjson.dumps(document), one("FP32", None, 3))
 
 
+def test_extensions_that_would_change_the_answer_are_refused_rather_than_ignored():
+    def asked(**parameters):
+        return refused(body([1, 2, 3], [1, 3], parameters=parameters), one("FP32", None, 3))
+
+    assert "no sequence extension: leave out 'sequence_id'" in asked(sequence_id=7)
+    outputs = [{"name": "y", "parameters": {"classification": 2}}]
+    content = body([1, 2, 3], [1, 3], outputs=outputs)
+    assert "no classification extension" in refused(content, one("FP32", None, 3))
+    shared = {"name": "x", "datatype": "FP32", "shape": [1, 3], "parameters": {"shared_memory_region": "r"}}
+    assert "no shared memory extension" in refused(orjson.dumps({"inputs": [shared]}), one("FP32", None, 3))
+    unset = body([1, 2, 3], [1, 3], parameters={"sequence_id": 0, "sequence_start": False})
+    assert parse_infer(unset, None, one("FP32", None, 3)).feeds["x"].tolist() == [[1, 2, 3]]
+
+
 def test_an_input_that_is_there_twice_is_refused():
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
     assert "twice" in refused(orjson.dumps({"inputs": [tensor, tensor]}), one("FP32", None, 3))

@@ -20,6 +20,12 @@ from mlx_platform.serving.refusal import malformed
 from mlx_platform.serving.signature import Signature
 
 _OURS = frozenset(("timeout", "priority", "binary_data_output"))
+# Parameters of extensions that other servers of the protocol have.
+_EXTENSIONS = {
+    "classification": "classification",
+    **dict.fromkeys(("sequence_id", "sequence_start", "sequence_end"), "sequence"),
+    "shared_memory_region": "shared memory",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,19 @@ def _parameters(owner: dict[str, Any]) -> dict[str, Any]:
         return {}
     if type(parameters) is not dict:
         raise malformed("The parameters must be an object.")
+    refuse_foreign(parameters)
     return parameters
+
+
+def refuse_foreign(parameters: Mapping[str, Any]) -> None:
+    """Refuse what would make another answer of a request, at a server that has that extension.
+
+    Raises:
+        Refusal: 400; it is asked for.
+    """
+    for name in _EXTENSIONS.keys() & parameters.keys():
+        if parameters[name]:
+            raise malformed(f"This server has no {_EXTENSIONS[name]} extension: leave out {name!r}.")
 
 
 def _timeout(parameters: dict[str, Any]) -> float | None:

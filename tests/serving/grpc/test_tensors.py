@@ -140,6 +140,12 @@ def test_parameters_mean_what_they_mean_over_http():
     assert call.parameters == b'{"tone":"kind"}'
     message.parameters["timeout"].string_param = "soon"
     assert "timeout" in refused(message, one("FP32", None, 2))
+    del message.parameters["timeout"]
+    message.inputs[0].parameters["shared_memory_region"].string_param = "r"
+    assert "no shared memory extension" in refused(message, one("FP32", None, 2))
+    del message.inputs[0].parameters["shared_memory_region"]
+    message.outputs.add(name="y").parameters["classification"].int64_param = 2
+    assert "no classification extension" in refused(message, one("FP32", None, 2))
 
 
 def test_the_outputs_that_were_asked_for_are_written_in_that_order():

@@ -12,7 +12,7 @@ from mlx_platform.core.tensors import Array, TensorSpec
 from mlx_platform.serving.binary_tensors import read_binary, write_binary
 from mlx_platform.serving.grpc.messages import chosen
 from mlx_platform.serving.json_tensors import InputReader
-from mlx_platform.serving.protocol_v2 import FoundInputs, InferRequest, make_request
+from mlx_platform.serving.protocol_v2 import FoundInputs, InferRequest, make_request, refuse_foreign
 from mlx_platform.serving.refusal import malformed
 from mlx_platform.serving.signature import Signature
 
@@ -47,10 +47,17 @@ def parse_message(message: Any, signature: Signature) -> InferRequest:
             raise malformed(f"Input {name!r} has both contents and raw_input_contents.")
         else:
             found.feeds[name] = read_binary(raw[place], shape, takes.spec)
-    outputs = [{"name": output.name} for output in message.outputs]
-    parameters = {name: chosen(value) for name, value in message.parameters.items()}
+    outputs = [{"name": output.name, "parameters": _plain(output)} for output in message.outputs]
+    parameters = _plain(message)
+    refuse_foreign(parameters)
+    for tensor in message.inputs:
+        refuse_foreign(_plain(tensor))
     feeds = found.complete()
     return make_request(message.id or None, feeds, found.cells, outputs, parameters, signature)
+
+
+def _plain(owner: Any) -> dict[str, Any]:
+    return {name: chosen(value) for name, value in owner.parameters.items()}
 
 
 def _read_contents(tensor: Any, takes: InputReader, shape: tuple[int, ...]) -> tuple[Array, list[Any]]:
