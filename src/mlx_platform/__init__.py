@@ -10,19 +10,20 @@ The rooms, each importing only what stands below it:
     core
 """
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from mlx_platform.core.version import VERSION
 
+# Not from `typing`: the less is loaded here, the sooner the command line takes care of Ctrl-C.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mlx_platform.inference.model import Model
 
 __version__ = VERSION
 __all__ = ["__version__", "load"]
 
 
-def load(reference: str, *, device: str = "auto", config: Path | None = None) -> "Model":
+def load(reference: str, *, device: str = "auto", config: "Path | None" = None) -> "Model":
     """Load a version into this process: the same code path as evaluation and the server.
 
     Args:

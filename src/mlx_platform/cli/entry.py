@@ -5,8 +5,6 @@ import signal
 import sys
 from types import FrameType
 
-from mlx_platform.core.errors import INTERRUPTED
-
 
 class Interrupts:
     """Remembers Ctrl-C: a library that is being imported may turn it into an error of its own."""
@@ -24,6 +22,7 @@ class Interrupts:
 
 def run() -> None:
     """Run the command line and end the process with its exit code."""
+    code: int | None = None
     try:
         interrupts = Interrupts()
         if "_MLX_COMPLETE" in os.environ:
@@ -34,6 +33,11 @@ def run() -> None:
 
         code = main(interrupted=lambda: interrupts.seen)
     except KeyboardInterrupt:
+        # A second Ctrl-C would only be in the way of the end.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from mlx_platform.core.errors import INTERRUPTED
+
+    if code is None:
         sys.stderr.write("error: Interrupted.\n")
         code = INTERRUPTED
     if code == INTERRUPTED:
