@@ -13,7 +13,7 @@ import pytest
 from mlx_platform.traffic import frame, segment
 from mlx_platform.traffic.log import read_log
 from mlx_platform.traffic.record import Record
-from mlx_platform.traffic.segment import find_segments, hour_of
+from mlx_platform.traffic.segment import Partition, find_segments, hour_of
 from mlx_platform.traffic.sink import Sink
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -49,7 +49,7 @@ def sinks(folder: Path, clock: Hands, sealed_at_once: None) -> Iterator[Any]:
 
 def put(sink: Sink, *records: Record) -> None:
     for each in records:
-        sink.write(each, frame.encode(each))
+        sink.write(Partition.of(each), [frame.encode(each)])
 
 
 def read(folder: Path) -> list[int]:
@@ -179,5 +179,5 @@ def test_a_failing_write_gives_the_file_up_and_the_next_record_a_new_one(
     assert len(find_segments(folder)) == 2
 
 
-def _fail(_segment: object, _line: bytes) -> None:
+def _fail(_segment: object, *_lines: bytes) -> None:
     raise OSError(errno.EIO, "Input/output error")

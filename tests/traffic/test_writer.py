@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,48 @@ def test_a_full_disk_is_counted_and_writing_resumes_by_itself(folder: Path, writ
     records, stats = read_log(folder)
     assert [each.seq for each in records] == [1, 4]
     assert (stats.torn, stats.unreadable) == (0, 0)
+
+
+def test_of_records_that_wait_for_a_disk_that_fills_up_as_many_are_kept_as_fit(
+    folder: Path, writer: Any, record: Any
+) -> None:
+    import resource
+
+    log = writer()
+    log.log(record(1))
+    log.flush()
+    line = find_segments(folder)[0].stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3 * line + line // 2, hard))
+    try:
+        for seq in range(2, 8):
+            log.log(record(seq))
+        log.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert read(folder) == [1, 2, 3]
+    assert log.counters.dropped == {"enospc": 4}
+    assert total(log) == 7
+
+
+def test_records_that_are_written_together_go_to_the_versions_and_hours_they_belong_to(
+    folder: Path, writer: Any, record: Any
+) -> None:
+    log = writer()
+    noon = datetime(2026, 3, 8, 12, 59, 59, 999_999, tzinfo=UTC)
+    one = timedelta(microseconds=1)
+    for seq, (time_, version) in enumerate([(noon, "3"), (noon + one, "3"), (noon, "4"), (noon + one, "3")]):
+        log.log(record(seq, time=time_, version=version))
+    log.flush()
+
+    places = {each.seq: each.version for each in read_log(folder)[0]}
+    assert places == {0: "3", 1: "3", 2: "4", 3: "3"}
+    assert sorted(path.parts[-4:-1] for path in find_segments(folder)) == [
+        ("version=3", "date=2026-03-08", "hour=12"),
+        ("version=3", "date=2026-03-08", "hour=13"),
+        ("version=4", "date=2026-03-08", "hour=12"),
+    ]
 
 
 def test_after_closing_records_are_counted_as_dropped(writer: Any, record: Any) -> None:

@@ -30,6 +30,7 @@ LATENESS = timedelta(hours=1)
 """How far before its hour a record of a segment may lie: the slack readers allow when they skip by hour."""
 
 _NAME_CAP = 200
+_HOUR = timedelta(hours=1)
 _flush_data = getattr(os, "fdatasync", os.fsync)
 
 
@@ -50,9 +51,13 @@ class Partition:
     hour: datetime
 
     @classmethod
+    def at(cls, model: str, version: str, moment: datetime) -> Self:
+        """The partition of an event."""
+        return cls(model, version, moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0))
+
+    @classmethod
     def of(cls, record: Record) -> Self:
-        hour = record.time.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-        return cls(record.model, record.version, hour)
+        return cls.at(record.model, record.version, record.time)
 
     @property
     def path(self) -> Path:
@@ -61,6 +66,12 @@ class Partition:
             folder_name("version", self.version),
             f"date={self.hour:%Y-%m-%d}",
             f"hour={self.hour:%H}",
+        )
+
+    def holds(self, record: Record) -> bool:
+        """Whether this is a record's own partition."""
+        return (record.model, record.version) == (self.model, self.version) and (
+            self.hour <= record.time < self.hour + _HOUR
         )
 
     def takes(self, later: "Partition") -> bool:
@@ -156,14 +167,15 @@ class OpenSegment:
             raise
         return segment
 
-    def append(self, line: bytes) -> None:
-        """Write a line with one call, so that it survives the death of the process; all of it or nothing."""
-        written = os.write(self._handle, line)
-        if written != len(line):
+    def append(self, *lines: bytes) -> None:
+        """Write whole lines with one call, so that they survive the death of the process; all or none."""
+        content = b"".join(lines)
+        written = os.write(self._handle, content)
+        if written != len(content):
             os.ftruncate(self._handle, self.size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         self.size += written
-        self.records += 1
+        self.records += len(lines)
 
     def sync(self) -> None:
         _flush_data(self._handle)

@@ -6,15 +6,13 @@ import os
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, timedelta
 from itertools import count
 from pathlib import Path
 
 from mlx_platform.core.clock import Clock
-from mlx_platform.traffic.record import Record
 from mlx_platform.traffic.segment import (
     OPEN_SUFFIX,
     OpenSegment,
@@ -67,46 +65,48 @@ class Sink:
         self._numbers: Iterator[int] = count(1)
         self._open: dict[tuple[str, str], OpenSegment] = {}
         # What a failed sync may have lost; written again into a new segment, where readers remove duplicates.
-        self._unsynced: deque[tuple[OpenSegment, Partition, bytes]] = deque()
+        self._unsynced: list[tuple[OpenSegment, Partition, Sequence[bytes]]] = []
         self._unsynced_bytes = 0
+        self.unsynced = 0
+        """How many written records a loss of power would still take."""
         self._synced_at = time.monotonic()
         self._sealer: subprocess.Popen[bytes] | None = None
 
-    @property
-    def unsynced(self) -> int:
-        """How many written records a loss of power would still take."""
-        return len(self._unsynced)
-
-    def write(self, record: Record, line: bytes) -> None:
-        """Append a line to its segment.
+    def write(self, partition: Partition, lines: Sequence[bytes]) -> None:
+        """Append lines to their segment: at once, or where they fill more than one, one after the other.
 
         Raises:
-            OSError: it is not written; the next one may be.
+            OSError: they are not written, or not all of them; the next may be.
         """
-        partition = Partition.of(record)
-        segment = self._append(partition, line)
-        self._unsynced.append((segment, partition, line))
-        self._unsynced_bytes += len(line)
+        size = sum(map(len, lines))
+        if size > self._segment_bytes and len(lines) > 1:
+            for line in lines:
+                self.write(partition, (line,))
+            return
+        segment = self._append(partition, lines, size)
+        self._unsynced.append((segment, partition, lines))
+        self._unsynced_bytes += size
+        self.unsynced += len(lines)
         if self._unsynced_bytes >= SYNC_BYTES:
             self.sync()
 
-    def _append(self, partition: Partition, line: bytes) -> OpenSegment:
-        segment = self._segment(partition, len(line))
+    def _append(self, partition: Partition, lines: Sequence[bytes], size: int) -> OpenSegment:
+        segment = self._segment(partition, size, len(lines))
         try:
-            segment.append(line)
+            segment.append(*lines)
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 self._let_go(segment)  # what a failing disk kept of the file is unknown
             raise
         return segment
 
-    def _segment(self, partition: Partition, size: int) -> OpenSegment:
+    def _segment(self, partition: Partition, size: int, records: int) -> OpenSegment:
         key = (partition.model, partition.version)
         segment = self._open.get(key)
         if segment and not (
             segment.partition.takes(partition)
             and (segment.size == 0 or segment.size + size <= self._segment_bytes)
-            and segment.records < self._segment_records
+            and (segment.size == 0 or segment.records + records <= self._segment_records)
         ):
             self.sync()
             self._rotate(segment)
@@ -142,12 +142,12 @@ class Sink:
                 self.sync_errors += 1
                 failed.append(segment)
                 self._let_go(segment)
-        again = [(partition, line) for segment, partition, line in self._unsynced if segment in failed]
-        self._unsynced.clear()
-        self._unsynced_bytes = 0
-        for partition, line in again:
+        again = [(partition, lines) for segment, partition, lines in self._unsynced if segment in failed]
+        self._unsynced = []
+        self._unsynced_bytes = self.unsynced = 0
+        for partition, lines in again:
             with suppress(OSError):
-                self._append(partition, line)
+                self._append(partition, lines, sum(map(len, lines)))
 
     def _let_go(self, segment: OpenSegment) -> None:
         self._open = {key: kept for key, kept in self._open.items() if kept is not segment}

@@ -28,6 +28,7 @@ DROP_REASONS = ("queue", "enospc", "oversize", "error", "closed")
 
 _COALESCE_SECONDS = 0.01  # how long records gather, so that a busy server's thread is not woken for each
 _CHORE_SECONDS = 0.5
+_TOGETHER = 64  # records that are written with one call: a third of what one call for each of them costs
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 _log = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ class TrafficWriter:
         self.trouble = ""
         """What the last failed write said; empty while everything is written."""
         self._folder = folder
-        self._first = Partition(model, version, clock())
+        self._partition = Partition.at(model, version, clock())  # of the last record, or the first
         self._queue_bytes = queue_bytes
         self._sink = Sink(
             folder,
@@ -214,7 +215,7 @@ class TrafficWriter:
         return bool(self._queue) or self._closing or self._flushes > self._flushed
 
     def _prepare(self) -> None:
-        make_private(self._folder / self._first.path.parent.parent)
+        make_private(self._folder / self._partition.path.parent.parent)
         self._sink.make_room()
         if self._sink.has_orphans():
             self._sink.seal_orphans()
@@ -222,34 +223,53 @@ class TrafficWriter:
     def _drain(self) -> None:
         while True:
             with self._changed:
-                if not self._queue:
-                    return
-                record, size = self._queue.popleft()
-                self._taken = 1
-            reason = self._write(record)
+                taken = [self._queue.popleft() for _ in range(min(_TOGETHER, len(self._queue)))]
+                self._taken = len(taken)
+            if not taken:
+                return
+            dropped = self._write_all([record for record, _ in taken])
             with self._changed:
                 self._taken = 0
-                self._queued_bytes -= size
-                if reason:
-                    self._dropped[reason] += 1
-                else:
-                    self._logged += 1
+                self._queued_bytes -= sum(size for _, size in taken)
+                self._dropped.update(dropped)
+                self._logged += len(taken) - len(dropped)
 
-    def _write(self, record: Record) -> str:
-        """Write one record, once. Returns why it was dropped, or nothing."""
+    def _write_all(self, records: list[Record]) -> list[str]:
+        """Write records in their order. Returns a reason for each that was dropped."""
+        dropped: list[str] = []
+        partition, lines = self._partition, list[bytes]()
+        for record in records:
+            try:
+                line = self._line(record)
+                own = partition if partition.holds(record) else Partition.of(record)
+            except Exception as error:  # noqa: BLE001 - one record that cannot be encoded must not end the thread
+                self._set_trouble(f"a record cannot be encoded: {error}")
+                dropped.append("error")
+                continue
+            if own is not partition:
+                dropped += self._write(partition, lines)
+                partition, lines = own, []
+            lines.append(line)
+        self._partition = partition
+        return dropped + self._write(partition, lines)
+
+    def _line(self, record: Record) -> bytes:
+        line = frame.encode(record)
+        return line if len(line) <= RECORD_BYTES else frame.encode(record.without_payload())
+
+    def _write(self, partition: Partition, lines: list[bytes]) -> list[str]:
+        """Write lines together, or where that fails one by one, each once or not at all."""
+        if not lines:
+            return []
         try:
-            line = frame.encode(record)
-            if len(line) > RECORD_BYTES:
-                line = frame.encode(record.without_payload())
-            self._sink.write(record, line)
-        except OSError as error:
+            self._sink.write(partition, lines)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who come later have their chance
+            if len(lines) > 1:
+                return [reason for line in lines for reason in self._write(partition, [line])]
             self._set_trouble(str(error))
-            return "enospc" if error.errno in _FULL else "error"
-        except Exception as error:  # noqa: BLE001 - one record that cannot be encoded must not end the thread
-            self._set_trouble(f"a record cannot be encoded: {error}")
-            return "error"
+            return ["enospc" if isinstance(error, OSError) and error.errno in _FULL else "error"]
         self._set_trouble("")
-        return ""
+        return []
 
     def _chore(self, chore: Callable[[], None]) -> None:
         try:
