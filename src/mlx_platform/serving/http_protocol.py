@@ -3,9 +3,9 @@
 A request has a deadline to arrive in, a largest head and a largest body, and a server has a largest number of
 connections. What breaks a limit is answered here, as JSON, before the application sees any of it.
 
-An application is called as ASGI has it, but once its request is there to the last byte, and answers with a call
-of `RESPOND`. So no event wakes anybody, timers are set for a connection rather than for a request, and what is
-kept of a request goes with its answer: that takes a fifth off the CPU time of a small request.
+An application is called as ASGI has it, but once its request is there to the last byte, and it answers with a
+call of `RESPOND`. So no event wakes anybody, timers are set for a connection rather than for a request, and
+what is kept of a request goes with its answer: that takes a fifth off the CPU time of a small request.
 """
 
 import asyncio
