@@ -114,7 +114,9 @@ def next_state(
             )
         return None
     if moved := _alias_moved(rollout, now, production):
-        return moved
+        if not request or not moved.rollout.active:
+            return moved
+        rollout = moved.rollout  # it was promoted, and nobody had written that yet
     if request:
         return _ASKED[request.command](rollout, now, Why("manual", request.reason, request.actor))
     latest = verdict if verdict and verdict.window == rollout.window else None
