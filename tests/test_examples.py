@@ -116,6 +116,13 @@ def test_a_wheel_out_of_reach_and_a_changed_file_are_said_plainly(tmp_path: Path
     assert "its SHA-256 differs" in again.stderr
 
 
+def test_the_plan_of_a_rollout_can_be_carried_out_and_warns_of_nothing(mlx: RunCommand) -> None:
+    outcome = mlx("rollout", "lint", EXAMPLES / "rollout.toml", "--json")
+
+    assert (outcome.code, outcome.document["warnings"]) == (0, [])
+    assert [step["kind"] for step in outcome.data["steps"]].count("pause") == 1
+
+
 def test_the_pipeline_uses_only_options_that_exist(mlx: RunCommand) -> None:
     workflow = yaml.safe_load((EXAMPLES / "github-actions.yml").read_text())
     scripts = [step["run"] for step in workflow["jobs"]["release"]["steps"] if "run" in step]

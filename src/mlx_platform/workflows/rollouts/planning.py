@@ -101,7 +101,7 @@ def limit(rule: MetricRule) -> str:
         case "proportion":
             return f"< {100 * (rule.max or 0):g} %"
         case "latency_ratio":
-            return f"<= {rule.max_ratio:g} x, {rule.min_delta_ms:g} ms"
+            return f"<= {rule.max_ratio:g} x, or {rule.min_delta_ms:g} ms more"
         case "prometheus":
             bounds = [f">= {rule.min:g}"] if rule.min is not None else []
             return " and ".join([*bounds, *([f"<= {rule.max:g}"] if rule.max is not None else [])])
