@@ -99,6 +99,27 @@ def test_the_weights_of_recurrent_layers_in_branches_are_halved(save_model, tmp_
         plan_of("static", made.prepared)
 
 
+def test_the_error_of_a_layer_that_leaves_out_its_first_output_is_that_of_the_next(
+    save_model, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(1, 64, 16)).astype(np.float32) for name in ("w", "r")}
+    weights["v"] = rng.normal(size=(16, 16)).astype(np.float32)
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["", "h"], "memory", hidden_size=16),
+        helper.make_node("LSTM", ["x", "w", "r"], ["", "", "c"], "cell", hidden_size=16),
+        helper.make_node("Add", ["h", "c"], ["s"], "sum"),
+        helper.make_node("MatMul", ["s", "v"], ["y"], "last"),
+    ]
+    path = save_model(nodes, {"x": ["t", "n", 16]}, {"y": [1, "n", 16]}, weights)
+
+    made = made_by("fp16", path, tmp_path / "q", [{"x": rng.normal(size=(5, 2, 16)).astype(np.float32)}])
+
+    errors = {entry.node: entry.error for entry in made.layer_errors}
+    assert errors.keys() == {"memory", "cell", "last"}
+    assert all(0 < error < 0.01 for error in errors.values())
+
+
 def test_a_weight_that_callers_may_replace_stays_as_it_is(save_model, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights = {name: rng.normal(size=(16, 16)).astype(np.float32) for name in ("w", "v")}

@@ -19,7 +19,7 @@ def test_integers_and_text_cannot_be_infinite() -> None:
 
 
 def test_few_rows_are_a_warning() -> None:
-    assert few_rows(99).startswith("Only 99 calibration rows")
+    assert few_rows(99).startswith("Only 99 different calibration rows")
     assert few_rows(100) == ""
 
 

@@ -132,6 +132,23 @@ def test_a_limit_of_time_ends_the_search() -> None:
     assert 0 < len(calls) < 8
 
 
+@pytest.mark.parametrize(
+    ("limits", "cut"),
+    [(Limits(evals=200, seconds=18.0), "time"), (Limits(evals=15), "evals"), (Limits(), "")],
+)
+def test_layers_that_a_limit_leaves_no_room_to_look_at_are_counted(limits: Limits, cut: str) -> None:
+    harm = {f"layer{index}": 1.0 for index in range(10)}
+    measure, _ = world(harm)
+    hours = iter(range(1000))
+    found = search(measure, 9.5, harm, limits, clock=lambda: float(next(hours)))
+
+    next(found.proposals())
+
+    assert (found.cut, found.stopped) == (cut, "")
+    assert found.unranked == len(harm) - len(found.ranking)
+    assert bool(found.unranked) is bool(cut)
+
+
 def test_what_was_measured_before_is_not_measured_again() -> None:
     measure, calls = world()
     memory = Forgetful()

@@ -37,11 +37,11 @@ def refuse_not_finite(columns: Columns, source: str) -> None:
 
 
 def few_rows(rows: int) -> str:
-    """A warning about too few rows to calibrate on, or nothing."""
+    """A warning about too few different rows to calibrate on, or nothing."""
     return (
         ""
         if rows >= FEW_ROWS
-        else f"Only {plural(rows, 'calibration row')}: a few hundred give sound ranges."
+        else f"Only {plural(rows, 'different calibration row')}: a few hundred give sound ranges."
     )
 
 

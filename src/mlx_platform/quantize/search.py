@@ -81,7 +81,9 @@ class Search:
     Attributes:
         ranking: the layers that were measured alone, by gain for cost, once `proposals` has begun.
         points: everything that was measured, in order.
-        stopped: which limit ended it; empty while none did.
+        stopped: which limit ended it, `evals` or `time`; empty while none did.
+        unranked: layers that were not looked at alone, as what the limit `cut` left was needed to put layers
+            together.
     """
 
     def __init__(
@@ -110,6 +112,8 @@ class Search:
         self.ranking: tuple[Sensitivity, ...] = ()
         self.points: list[tuple[Reverted, Distance]] = []
         self.stopped = ""
+        self.cut = ""
+        self.unranked = 0
         self._costs = dict(costs)
         self._measure = measure
         self._tolerated = tolerated
@@ -184,20 +188,24 @@ class Search:
         found = []
         for node, cost in self._costs.items():
             alone = Reverted({node})
-            if self._memory.recall(alone) is None and self._must_go_on():
+            if self._memory.recall(alone) is None:
+                self.cut = self._scarce()
+            if self.cut:
                 break
             distance = self.measured(alone)
             found.append(Sensitivity(node, whole.divergence - distance.divergence, cost, distance))
+        self.unranked = len(self._costs) - len(found)
         self.ranking = tuple(sorted(found, key=lambda one: -one.gain / max(1, one.cost)))
         ranked = [one.node for one in self.ranking]
         return (*ranked, *(node for node in self._costs if node not in ranked))
 
-    def _must_go_on(self) -> bool:
-        """Whether what is left of the limits is needed to put layers together."""
-        left = self._limits.evals - self._spent
+    def _scarce(self) -> str:
+        """The limit of which all that is left is needed to put layers together, or an empty text."""
+        if self._limits.evals - self._spent <= 2 * len(self._costs).bit_length():
+            return "evals"
         seconds = self._limits.seconds
         late = seconds is not None and self._clock() - self._began > _RANKING * seconds
-        return late or left <= 2 * len(self._costs).bit_length()
+        return "time" if late else ""
 
     def _fewest(self, order: Sequence[str], goal: _Goal) -> Proposal | None:
         """The fewest first layers of the order that meet a goal; None where all but one do not."""

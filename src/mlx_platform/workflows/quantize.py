@@ -17,12 +17,12 @@ from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.quantization.candidates import STATIC, Candidate, Workshop
 from mlx_platform.workflows.quantization.choosing import Choosing
-from mlx_platform.workflows.quantization.coverage import Coverage, baseline_of, cover
+from mlx_platform.workflows.quantization.coverage import Coverage, baseline_of, check_names, cover
 from mlx_platform.workflows.quantization.judgement import Answered, Bench, accuracy_gate
 from mlx_platform.workflows.quantization.outcome import Outcome, evidence_of, lineage_of
 from mlx_platform.workflows.quantization.page import result_of
 from mlx_platform.workflows.quantization.request import FOR_SIZE, MAX_EVALS, MAX_MINUTES, Request
-from mlx_platform.workflows.quantization.rows import Rows, read_rows
+from mlx_platform.workflows.quantization.rows import Rows, about, read_rows
 from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_model, open_subject
 from mlx_platform.workflows.tools import tool_versions
@@ -139,14 +139,15 @@ class _Run:
         rows = read_rows(
             settings.evaluation, request.calibration, request.data, request.label, model.spec.columns
         )
-        with self.context.progress.stage("answering in float32"):
+        with self.context.progress.stage("answering in float32"), about(rows.path):
             before = Answered(model, model.predict(rows.judged).columns)
+        bench = Bench(gate, rows, before)
         coverage, rows = self._coverage(model, rows, before)
         work = self.folder / "work"
         work.mkdir()
         workshop = Workshop(self.context, self.subject, model, rows, request, work)
         with open_state(request.resume, self._key(rows, gate)) as state:
-            choosing = Choosing(workshop, Bench(gate, rows, before), state)
+            choosing = Choosing(workshop, bench, state)
             chosen = choosing.choose(lambda candidate: self._answers(candidate, rows))
         outcome = Outcome(self.subject, request, rows, coverage, choosing, chosen)
         return self._kept(outcome)
@@ -162,6 +163,8 @@ class _Run:
     def _coverage(self, model: "Model", rows: Rows, before: Answered) -> tuple[Coverage, Rows]:
         drift = self.context.settings.drift
         baseline, unread = baseline_of(self.subject.package, self.subject.ref)
+        source = f"the baseline of {self.subject.ref}"
+        renamed = check_names(model, rows.calibration.columns, baseline, source)
         with self.context.progress.stage("comparing the calibration rows"):
             coverage = cover(
                 model,
@@ -170,9 +173,9 @@ class _Run:
                 before.answers,
                 drift,
                 baseline,
-                source=f"the baseline of {self.subject.ref}",
+                source=source,
             )
-        noted = (*rows.warnings, *((unread,) if unread else ()), *coverage.warnings(drift))
+        noted = (*rows.warnings, *filter(None, (unread, renamed)), *coverage.warnings(drift))
         return coverage, replace(rows, warnings=noted)
 
     def _key(self, rows: Rows, gate: "Gate") -> str:

@@ -10,11 +10,11 @@ from onnx import helper, numpy_helper
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import DriftSettings
 from mlx_platform.core.tensors import Columns
-from mlx_platform.drift.profile import build_profile
+from mlx_platform.drift.profile import Profile, build_profile
 from mlx_platform.inference.build import BuildOptions, build_package
 from mlx_platform.inference.model import Model, features
 from mlx_platform.inference.package import BASELINE
-from mlx_platform.workflows.quantization.coverage import Coverage, baseline_of, cover
+from mlx_platform.workflows.quantization.coverage import Coverage, baseline_of, check_names, cover
 
 SETTINGS = DriftSettings()
 LABELS = ("low", "middle", "high")
@@ -160,3 +160,42 @@ def test_a_baseline_is_read_and_one_that_cannot_be_is_said(build) -> None:
     found, said = baseline_of(damaged, "x/1")
     assert found is None
     assert said.startswith("The baseline of x/1 cannot be read")
+
+
+@pytest.fixture
+def positional(build, monkeypatch: pytest.MonkeyPatch) -> Model:
+    """The same model without names: it takes three columns in their order."""
+    start, end = _SPEC.index("[[pre]]"), _SPEC.index("[[post]]")
+    monkeypatch.setitem(globals(), "_SPEC", _SPEC[:start] + _SPEC[end:])
+    return build()
+
+
+def test_columns_in_another_order_than_the_baselines_are_refused(build, positional: Model) -> None:
+    rows = columns(100, 0)
+    baseline = Profile.from_json(build_profile(rows).to_json())
+    turned = {name: rows[name] for name in ("a", "c", "b")}
+
+    assert check_names(positional, rows, baseline, "the baseline") == ""
+    assert check_names(positional, turned, None, "") == ""
+    with pytest.raises(
+        UsageError, match="column 2 of the calibration rows is 'c' where the baseline has 'b'"
+    ):
+        check_names(positional, turned, baseline, "the baseline")
+
+
+def test_other_columns_than_the_baselines_are_a_warning_where_names_mean_nothing(
+    build, positional: Model
+) -> None:
+    rows = columns(100, 0)
+    baseline = build_profile(rows)
+    renamed = {"a": rows["a"], "b": rows["b"], "z": rows["c"]}
+
+    assert "have z where the baseline has c" in check_names(positional, renamed, baseline, "the baseline")
+    fewer = {"a": rows["a"], "b": rows["b"]}
+    assert "have nothing where the baseline has c" in check_names(positional, fewer, baseline, "the baseline")
+
+
+def test_a_model_that_names_its_columns_is_not_asked_about_their_order(build) -> None:
+    rows = columns(100, 0)
+
+    assert check_names(build(), {name: rows[name] for name in "cba"}, build_profile(rows), "") == ""

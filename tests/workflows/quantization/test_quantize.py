@@ -238,7 +238,7 @@ def test_a_column_that_is_not_there_is_named(
         f'format = 1\ntask = "classification"\n\n[[pre]]\nstep = "columns"\nnames = {names}\n'
     )
 
-    with pytest.raises(UsageError, match="'p99' is missing"):
+    with pytest.raises(UsageError, match=r"calibration.parquet has no column 'p99'"):
         to_file(context, folder, digit_rows, tmp_path / "small.onnx")
 
 
@@ -312,3 +312,46 @@ def test_the_command_line_says_what_came_of_it(mlx, digit_models, digit_rows) ->
     assert outcome.data["latency_ms"]["after"] > 0
     assert outcome.data["latency_ms"]["batch"]["rows"] == 32
     assert Path("small.onnx").stat().st_size == outcome.data["size"]["after"]
+
+
+def test_a_comparison_that_shows_nothing_is_no_pass(
+    context: Context, digit_models, digit_rows, write_rows, tmp_path: Path
+) -> None:
+    rest, labels = digit_models["rest"][400:], digit_models["labels"][400:]
+    shuffled = write_rows("shuffled.parquet", rest, np.random.default_rng(0).permutation(labels).astype(str))
+    one = write_rows("one.parquet", rest[labels == 3], labels[labels == 3].astype(str))
+
+    for data in (shuffled, one):
+        with pytest.raises(UndecidedError, match="not measurably better than one and the same answer"):
+            to_file(context, digit_models["perceptron"], (digit_rows[0], data), tmp_path / "small.onnx")
+    assert not (tmp_path / "small.onnx").exists()
+
+
+def test_a_few_rows_many_times_over_decide_nothing(
+    context: Context, digit_models, digit_rows, write_rows, tmp_path: Path
+) -> None:
+    rest, labels = digit_models["rest"], digit_models["labels"].astype(str)
+    again = np.repeat(np.arange(400, 420), 100)
+    data = write_rows("again.parquet", rest[again], labels[again])
+
+    result = to_file(
+        context, digit_models["perceptron"], (digit_rows[0], data), tmp_path / "small.onnx", max_evals=0
+    )
+
+    assert (result.verdict, result.exit_code) == (Verdict.UNDECIDED, 7)
+    assert any("20 different inputs" in warning for warning in result.warnings)
+    assert not (tmp_path / "small.onnx").exists()
+
+
+def test_constant_rows_to_calibrate_on_are_called_out_and_break_nothing(
+    context: Context, digit_models, digit_rows, write_rows, tmp_path: Path
+) -> None:
+    constant = write_rows("constant.parquet", np.full((300, 64), 5.0, np.float32))
+
+    result = to_file(
+        context, digit_models["perceptron"], (constant, digit_rows[1]), tmp_path / "small.onnx", max_evals=0
+    )
+
+    assert result.verdict is Verdict.FAIL
+    assert any("Only 1 different calibration row" in warning for warning in result.warnings)
+    assert any("do not look like" in warning for warning in result.warnings)

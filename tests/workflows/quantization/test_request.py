@@ -8,7 +8,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.quantize.rule import parse_rule
 from mlx_platform.quantize.search import Limits
 from mlx_platform.quantize.target import AVX2
-from mlx_platform.workflows.quantization.request import MAX_EVALS, Request
+from mlx_platform.workflows.quantization.request import MAX_EVALS, MAX_MINUTES, Request
 from mlx_platform.workflows.quantization.wishes import Wishes
 
 
@@ -23,7 +23,7 @@ def request_of(**changed: Any) -> Request:
         "rule": parse_rule("minmax"),
         "max_drop": None,
         "wishes": Wishes(),
-        "limits": Limits(MAX_EVALS, 60.0),
+        "limits": Limits(MAX_EVALS, 60 * MAX_MINUTES),
         "resume": None,
         "keep_failed": False,
         "output": None,
@@ -36,7 +36,7 @@ def test_the_command_repeats_what_was_asked_for_and_nothing_else() -> None:
 
     assert words[:3] == ["mlx", "quantize", "digits/2"]
     assert words[words.index("--calibration") + 1] == "my rows/c.parquet"
-    assert not {"--max-drop", "--min-speedup", "--max-evals", "--output"} & set(words)
+    assert not {"--max-drop", "--min-speedup", "--max-evals", "--max-minutes", "--output"} & set(words)
 
 
 def test_the_command_repeats_every_limit() -> None:
@@ -45,7 +45,7 @@ def test_the_command_repeats_every_limit() -> None:
         max_drop="2pp",
         wishes=Wishes(1.4, 0.3),
         rule=parse_rule("percentile:99.9"),
-        limits=Limits(5, 60.0),
+        limits=Limits(5, 90.0),
         output=Path("out.onnx"),
     )
 
@@ -55,6 +55,7 @@ def test_the_command_repeats_every_limit() -> None:
     assert pairs["--max-drop"] == "2pp"
     assert (pairs["--min-speedup"], pairs["--max-size-ratio"]) == ("1.4", "0.3")
     assert pairs["--calibration-method"] == "percentile:99.9"
+    assert pairs["--max-minutes"] == "1.5"
     assert (pairs["--max-evals"], pairs["--output"], pairs["--label"]) == ("5", "out.onnx", "digit")
 
 

@@ -56,7 +56,7 @@ def test_weights_that_the_settings_name_are_read_and_checked(write_rows) -> None
     bad = write_rows("e.parquet", rows[100:], np.arange(100) % 2, count=np.full(100, -1))
 
     assert read_rows(named, calibration, good, None, ()).weights.tolist() == list(range(100))
-    with pytest.raises(UsageError, match="holds -1, which is no weight"):
+    with pytest.raises(UsageError, match=r"e.parquet: .*holds -1, which is no weight"):
         read_rows(named, calibration, bad, None, ())
     without = read_rows(named, calibration, write_rows("f.parquet", rows[100:], np.arange(100) % 2), None, ())
     assert without.weights is None
@@ -192,3 +192,63 @@ def test_few_calibration_rows_are_compared_on_as_well(write_rows) -> None:
 
     assert first.rows == 256
     assert first.numbers.tolist() == again.numbers.tolist() == sorted(set(first.numbers))
+
+
+def test_judging_rows_that_are_the_same_inputs_over_and_over_count_as_one(write_rows) -> None:
+    rows = np.random.default_rng(0).normal(size=(400, 2))
+    calibration = write_rows("c.parquet", rows[:200])
+    few = np.repeat(rows[200:240], 50, axis=0)
+
+    found = read(calibration, write_rows("d.parquet", few, np.arange(2000) % 2))
+
+    assert len(np.unique(found.groups)) == 40
+    assert (found.groups[:50] == found.groups[0]).all()
+    assert any("2,000 rows" in said and "40 different inputs" in said for said in found.warnings)
+    some = np.concatenate([rows[200:], rows[200:205]])
+    assert read(calibration, write_rows("e.parquet", some, np.arange(205) % 2)).groups is None
+
+
+def test_only_columns_that_the_model_takes_tell_rows_apart(write_rows) -> None:
+    rows = np.random.default_rng(0).normal(size=(400, 2))
+    rows[200:, 0] = 1
+    calibration, data = (
+        write_rows("c.parquet", rows[:200]),
+        write_rows("d.parquet", rows[200:], np.arange(200)),
+    )
+
+    assert read(calibration, data).groups is None
+    assert len(np.unique(read(calibration, data, taken=("f0",)).groups)) == 1
+
+
+def test_one_row_to_calibrate_on_many_times_is_one_row(write_rows) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 2))
+    found = read(
+        write_rows("c.parquet", np.tile(rows[0], (300, 1))),
+        write_rows("d.parquet", rows[1:], np.arange(199)),
+    )
+
+    assert any("Only 1 different calibration row:" in said for said in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["f0", "f2", "f1"], r"column 2 is 'f1' in .*c.parquet but 'f2' in .*d.parquet"),
+        (["f0", "f1", "g"], "column 3 is 'f2' in .* but 'g' in"),
+        (["f0", "f1"], "column 3 is 'f2' in .* but nothing in"),
+    ],
+)
+def test_columns_that_are_taken_by_their_order_must_be_the_same_in_both_files(
+    write_rows, columns: list[str], message: str
+) -> None:
+    import pandas as pd
+
+    rows = np.random.default_rng(0).normal(size=(400, 3))
+    calibration = write_rows("c.parquet", rows[:200])
+    data = calibration.with_name("d.parquet")
+    frame = pd.DataFrame(rows[200:, : len(columns)], columns=columns)
+    frame.assign(label=np.arange(200) % 2).to_parquet(data)
+
+    with pytest.raises(UsageError, match=message):
+        read(calibration, data)
+    assert set(read(calibration, data, taken=columns[:2]).judged) == set(columns)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mlx_platform.core.errors import UndecidedError
 from mlx_platform.core.statistics import wilson
+from mlx_platform.core.text import plural
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.quantization.candidates import STATIC, Candidate, Surgeon, Workshop
 from mlx_platform.workflows.quantization.judgement import LEVEL, Bench, Judgement
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from mlx_platform.core.tensors import Columns
     from mlx_platform.inference.package import Package
     from mlx_platform.quantize.rule import Rule
+    from mlx_platform.quantize.search import Search
     from mlx_platform.quantize.state import SearchState
 
 SHARES = (0.6, 0.2, 0.2)
@@ -194,15 +196,25 @@ class Choosing:
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know about how the candidates came about."""
-        found = list(self._workshop.notes)
-        if self.surgeon and self.surgeon.search and self.surgeon.search.stopped:
-            what = {"evals": "--max-evals", "time": "--max-minutes"}[self.surgeon.search.stopped]
-            found.append(f"{what} ended the search for layers early; --resume DIR goes on with it.")
-        return tuple(found)
+        search = self.surgeon.search if self.surgeon else None
+        ended = ended_by(search) if search else ""
+        more = (f"{ended}; --resume DIR goes on with it, given more.",) if ended else ()
+        return (*self._workshop.notes, *more)
 
     @property
     def _tolerated(self) -> float:
         return self._bench.tolerated(confidence_of(0, several=True))
+
+
+def ended_by(search: "Search") -> str:
+    """What a limit took from a search, or an empty text."""
+    flags = {"evals": "--max-evals", "time": "--max-minutes"}
+    if search.stopped:
+        return f"{flags[search.stopped]} ended the search for layers early"
+    if search.cut:
+        layers = f"{search.unranked:,} of {plural(search.unranked + len(search.ranking), 'layer')}"
+        return f"{flags[search.cut]} left no room to look at {layers} alone"
+    return ""
 
 
 def in_order(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -169,6 +170,43 @@ def cover(
         compared=compared,
         unmet={name: share for name, share in common.items() if name not in known},
         labels=len(known),
+    )
+
+
+def check_names(model: "Model", calibration: Columns, baseline: Profile | None, source: str) -> str:
+    """A warning where a model that takes columns by their order is given other columns than its baseline's.
+
+    Args:
+        model: the float model.
+        calibration: feature columns.
+        baseline: what the model was trained on, as its package says.
+        source: the name of the baseline.
+
+    Raises:
+        UsageError: they are the same columns in another order.
+    """
+    from mlx_platform.inference.model import features
+
+    known = [found.name for found in baseline.of_role("input")] if baseline else []
+    if not known or model.spec.columns:
+        return ""
+    ours = list(features(model.spec, calibration))
+    place = next((at for at, pair in enumerate(zip_longest(known, ours)) if len(set(pair)) > 1), None)
+    if place is None:
+        return ""
+    if sorted(known) == sorted(ours):
+        raise UsageError(
+            f"The model takes columns by their order, and column {place + 1} of the calibration rows is"
+            f" {printable(ours[place], 80)!r} where {printable(source)} has {printable(known[place], 80)!r}.",
+            hint="Bring the columns into the order of the training data, or name them in a model.toml.",
+        )
+    strange, missing = (
+        [name for name in one if name not in other] for one, other in ((ours, known), (known, ours))
+    )
+    return (
+        f"The model takes columns by their order, and the calibration rows have"
+        f" {listed(strange, _NAMED, width=40) or 'nothing'} where {source} has"
+        f" {listed(missing, _NAMED, width=40) or 'nothing'}: see to it that they mean the same."
     )
 
 

@@ -15,7 +15,8 @@ from mlx_platform.core.tensors import Columns
 from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
 from mlx_platform.registry.tolerance import Tolerance
-from mlx_platform.workflows.quantization.rows import Rows
+from mlx_platform.workflows.quantization.chance import refuse_chance
+from mlx_platform.workflows.quantization.rows import Rows, about
 
 if TYPE_CHECKING:
     from mlx_platform.evaluation.compare import Comparison
@@ -124,6 +125,12 @@ class Bench:
     """The original with its answers to the labelled rows, beside which every look puts one candidate."""
 
     def __init__(self, gate: "Gate", rows: Rows, before: Answered) -> None:
+        """Score the original.
+
+        Raises:
+            UndecidedError: these rows do not tell it from a constant.
+            UsageError: a row has no label, or one that the model does not know.
+        """
         from mlx_platform.evaluation.measure import measure_scored
         from mlx_platform.evaluation.truth import CLASS_TASKS, model_labels
 
@@ -132,7 +139,9 @@ class Bench:
         self._before = before
         self._task = before.model.spec.task
         self._labels = model_labels(before.answers, before.model.labels) if self._task in CLASS_TASKS else ()
-        self._scored = self._score(before.answers)
+        with about(rows.path):
+            self._scored = self._score(before.answers)
+        refuse_chance(self._scored, gate.metric, rows.path)
         self._measured = measure_scored(self._scored)
 
     def judge(
@@ -179,7 +188,7 @@ class Bench:
         """
         value = self._measured[self.gate.metric].value
         margin = self._margin(value)
-        rows = self._scored.effective_rows
+        rows = self._independent
         if self.gate.limit == "max_rise":
             size = float(np.sqrt(np.mean(np.square(self._before.answers["value"].astype(np.float64)))))
             return math.sqrt(max(0.0, 2 * value * margin + margin**2)) / size if size else 0.0
@@ -191,7 +200,11 @@ class Bench:
         if self.gate.limit == "max_rise":
             return True
         margin = self._margin(self._measured[self.gate.metric].value)
-        return tango_z(0, 0, math.floor(self._scored.effective_rows), margin) > _NORMAL.inv_cdf(confidence)
+        return tango_z(0, 0, math.floor(self._independent), margin) > _NORMAL.inv_cdf(confidence)
+
+    @property
+    def _independent(self) -> float:
+        return min(self._scored.effective_rows, self._scored.units)
 
     def _margin(self, value: float) -> float:
         return self.gate.margin.of(value) if self.gate.margin and math.isfinite(value) else 0.0
@@ -206,4 +219,5 @@ class Bench:
             self._labels,
             column=self._rows.label,
             weights=self._rows.weights,
+            groups=self._rows.groups,
         )

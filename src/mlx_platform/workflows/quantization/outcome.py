@@ -12,7 +12,7 @@ from mlx_platform.registry.version import ACTOR, QUANTIZED, Lineage, Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.evaluation.overlap import CALIBRATION_DATA, CALIBRATION_FINGERPRINT
 from mlx_platform.workflows.quantization.candidates import BATCH, Candidate
-from mlx_platform.workflows.quantization.choosing import Choosing, Look
+from mlx_platform.workflows.quantization.choosing import Choosing, Look, ended_by
 from mlx_platform.workflows.quantization.coverage import Coverage
 from mlx_platform.workflows.quantization.judgement import Judgement, tolerance_of
 from mlx_platform.workflows.quantization.request import Request
@@ -153,6 +153,8 @@ class Outcome:
         return {
             "measured": len(found.points),
             "stopped": found.stopped or None,
+            "unranked": found.unranked,
+            "ended": ended_by(found) or None,
             "rows": self.rows.search.rows,
             "layers": [{"node": one.node, "gain": one.gain, "bytes": one.cost} for one in found.ranking],
         }

@@ -165,7 +165,7 @@ def _search(outcome: Outcome) -> str:
     rows = outcome.rows.search
     return (
         f"{plural(found['measured'], 'candidate')} measured on {plural(rows.rows, 'row')} of {rows.path}"
-        " that judge nothing"
+        f" that judge nothing{'; ' if found['ended'] else ''}{found['ended'] or ''}"
     )
 
 

@@ -45,6 +45,10 @@ class Request:
 
         return tuple(METHODS) if self.method == AUTO else (self.method,)
 
+    @property
+    def _minutes(self) -> float:
+        return (self.limits.seconds or 0) / 60
+
     def check(self) -> None:
         """Refuse what cannot be meant.
 
@@ -88,6 +92,7 @@ class Request:
             "--min-speedup": self.wishes.min_speedup,
             "--max-size-ratio": self.wishes.max_size_ratio,
             "--max-evals": None if self.limits.evals == MAX_EVALS else self.limits.evals,
+            "--max-minutes": None if self._minutes == MAX_MINUTES else f"{self._minutes:g}",
             "--output": self.output,
         }
         for flag, value in given.items():

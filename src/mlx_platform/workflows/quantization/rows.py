@@ -2,7 +2,9 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ MOST_ROWS = 1000  # more hardly widen a range; they are taken evenly from the fi
 _PROBE_ROWS = 16
 _SEARCH_ROWS, _SEARCH_LEAST = 256, 100
 _BATCH = 32
+_REPEATED = 0.05  # share of the judging rows, as in most real data a few are alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ class Rows:
     """Both files, and how they fit together.
 
     `judged` and `truth` are the labelled rows, and `weights` what they count where the settings name a column
-    for it. `search` are rows to compare candidates on: none of them
-    judges, and where there are enough none of them calibrates.
+    for it. `groups` says which of them are the same inputs once more, where there are many such. `search` are
+    rows to compare candidates on: none of them judges, and where there are enough none of them calibrates.
     """
 
     calibration: Calibration
@@ -63,6 +66,7 @@ class Rows:
     judged: Columns
     truth: Array
     weights: Array | None
+    groups: Array | None
     label: str
     path: Path
     fingerprints: Mapping[str, str]
@@ -101,9 +105,14 @@ def read_rows(
     name = label or settings.label
     sources = {"calibration": read_dataset(calibration), "data": read_dataset(data)}
     truth = sources["data"].column(name)
+    for source in sources.values():
+        for column in taken:
+            source.column(column)
     _check_ids(sources["data"], settings, (*taken, name))
     aside = no_inputs(settings, taken, label=name) | ({"path"} - set(taken))
     fit, judged = (source.features(label=name, drop=aside) for source in sources.values())
+    if not taken:
+        _check_order(fit, judged, calibration, data)
     refuse_not_finite(fit, str(calibration))
     refuse_not_finite(judged, str(data))
     shared = overlap(fit, judged)
@@ -115,11 +124,14 @@ def read_rows(
             shared=shared.shared,
         )
     rows = sources["calibration"].rows
-    warnings = [few_rows(rows)] if few_rows(rows) else []
+    few = few_rows(len(np.unique(_inputs_of(fit, taken))))
+    warnings = [few] if few else []
     if settings.weight and settings.weight not in sources["data"].columns:
         warnings.append(no_weights(settings.weight))
     if shared.shared:
         warnings.append(f"{shared.shared:,} of the rows in {data} are calibration rows too.")
+    groups, repeated = _repeats(_inputs_of(judged, taken), data)
+    warnings += filter(None, [repeated])
     numbers = np.linspace(0, rows - 1, min(rows, MOST_ROWS)).round().astype(np.int64)
     searched = _search_numbers(fit, judged, numbers)
     return Rows(
@@ -128,6 +140,7 @@ def read_rows(
         judged=judged,
         truth=truth,
         weights=_weights(sources["data"], settings.weight),
+        groups=groups,
         label=name,
         path=data,
         fingerprints={key: source.fingerprint for key, source in sources.items()},
@@ -135,11 +148,59 @@ def read_rows(
     )
 
 
+def _check_order(fit: Columns, judged: Columns, calibration: Path, data: Path) -> None:
+    """Refuse two files whose columns a model that takes them by their places would take for others.
+
+    Raises:
+        UsageError: names the first place at which they differ.
+    """
+    for place, (ours, theirs) in enumerate(zip_longest(fit, judged), start=1):
+        if ours != theirs:
+            first, second = (
+                f"{printable(name, 80)!r}" if name is not None else "nothing" for name in (ours, theirs)
+            )
+            raise UsageError(
+                f"The model takes columns by their order, and column {place} is {first} in {calibration}"
+                f" but {second} in {data}.",
+                hint="Give both files the same columns in the order of the training data,"
+                " or name the columns in a model.toml.",
+            )
+
+
+def _inputs_of(columns: Columns, taken: Sequence[str]) -> Array:
+    """A digest of what the model sees of each row: of the columns that it takes by name, else of all."""
+    from mlx_platform.inference.digests import row_digests
+
+    named = {name: columns[name] for name in taken if name in columns}
+    return row_digests(named or columns)
+
+
+def _repeats(inputs: Array, path: Path) -> tuple[Array | None, str]:
+    """Which rows are the same once more, and a warning, where so many are that it matters."""
+    rows, different = len(inputs), len(np.unique(inputs))
+    if rows - different <= _REPEATED * rows:
+        return None, ""
+    return inputs, (
+        f"The {plural(rows, 'row')} of {printable(str(path))} hold {different:,} different inputs:"
+        " rows that are alike count as one."
+    )
+
+
 def _weights(data: "Dataset", name: str) -> Array | None:
     """What each row counts, where the settings name a column that is there."""
     from mlx_platform.evaluation.truth import weight_numbers
 
-    return weight_numbers(data.columns[name], name) if name in data.columns else None
+    with about(data.path):
+        return weight_numbers(data.columns[name], name) if name in data.columns else None
+
+
+@contextmanager
+def about(path: Path) -> Iterator[None]:
+    """Name the file in whatever is wrong with its rows."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", hint=error.hint, **error.details) from error
 
 
 def _check_ids(data: "Dataset", settings: EvaluationSettings, taken: Sequence[str]) -> None:
@@ -205,12 +266,9 @@ def feeds(model: "Model", calibration: Calibration) -> Iterator[dict[str, Array]
         # The last batch of a fixed size is filled up with the last row.
         stop = start + size if fixed else min(start + size, calibration.rows)
         at = np.arange(start, stop).clip(max=calibration.rows - 1)
-        try:
-            yield model.encode(take(calibration.columns, at))
-        except CellError as error:
-            here = error.moved(int(calibration.numbers[at[error.row]]) - error.row)
-            raise UsageError(f"{calibration.path}: {here.message}", hint=here.hint, **here.details) from error
-        except UsageError as error:
-            raise UsageError(
-                f"{calibration.path}: {error.message}", hint=error.hint, **error.details
-            ) from error
+        with about(calibration.path):
+            try:
+                encoded = model.encode(take(calibration.columns, at))
+            except CellError as error:
+                raise error.moved(int(calibration.numbers[at[error.row]]) - error.row) from error
+        yield encoded
