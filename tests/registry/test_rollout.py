@@ -79,7 +79,9 @@ def test_the_second_of_two_that_saw_the_same_is_refused_and_told_who_was_faster(
     write(live, after=1)
     write(live, after=2, state="STEP", step=1, weight=5)
 
-    with pytest.raises(ConflictError, match="server-1 was faster: the rollout r1 of digits is STEP 1 at 5 %"):
+    with pytest.raises(
+        ConflictError, match=r"server-1 was faster. The rollout r1 of digits is at: step 2 \(5 %\)"
+    ):
         write(live, None, after=2, state="ABORTED")
 
     assert live.sight("digits").head == 3
@@ -102,7 +104,7 @@ def test_a_production_move_that_was_decided_before_an_abort_does_not_count(live:
     seen = live.sight("digits").head
     write(live, None, after=seen, state="ABORTED")
 
-    with pytest.raises(ConflictError, match="the rollout r1 of digits is ABORTED now"):
+    with pytest.raises(ConflictError, match="The rollout r1 of digits is at: aborted"):
         promote(live, 2, expect=1, after=seen)
 
     assert live.holders("digits") == {"production": 1}
@@ -356,11 +358,12 @@ def event_of(number: int, content: Any, to: int | None = 2, kind: str = "rollout
 @pytest.mark.parametrize(
     ("more", "phrase"),
     [
-        ({"state": "SHADOW", "shadow": 100}, "SHADOW at 100 %"),
-        ({"state": "STEP", "step": 2, "weight": 5.0}, "STEP 2 at 5 %"),
-        ({"state": "STEP", "step": 0, "weight": 0.5}, "STEP 0 at 0.5 %"),
-        ({"state": "PAUSED", "step": 2, "weight": 5, "cause": "no_data"}, "PAUSED at 5 %: no_data"),
-        ({"state": "BAKING"}, "BAKING"),
+        ({"state": "SHADOW", "shadow": 100}, "a step (100 % copied)"),
+        ({"state": "STEP", "step": 2, "weight": 5.0}, "step 3 (5 %)"),
+        ({"state": "STEP", "step": 0, "weight": 0.5}, "step 1 (0.5 %)"),
+        ({"state": "PAUSED", "step": 2, "weight": 5, "cause": "no_data"}, "paused in step 3 (5 %): no data"),
+        ({"state": "BAKING", "step": 5, "weight": 100}, "baking"),
+        ({"state": "ROLLED_BACK", "cause": "metric_failed"}, "rolled back: metric failed"),
         ({"state": ""}, "in a state that cannot be read"),
         ({"state": 5, "step": True, "weight": "x", "shadow": -1}, "in a state that cannot be read"),
         ({"state": "A\x1b[2J\n", "cause": "\u202eb"}, None),
@@ -401,6 +404,6 @@ def test_only_a_move_of_its_channel_supersedes_a_rollout(live: Catalog) -> None:
 
     (warning,) = superseded("digits", journal, "production")
 
-    assert warning.startswith("The rollout r1 tries digits/2 for production: STEP 1 at 5 %.")
+    assert warning.startswith("The rollout r1 tries digits/2 for production: step 2 (5 %).")
     assert superseded("digits", journal, "staging") == ()
     assert active_rollout(fold("digits", [])) is None

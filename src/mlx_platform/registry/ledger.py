@@ -322,7 +322,7 @@ def _perhaps(event: Event, failure: MlxError) -> MlxError:
         return failure  # the registry itself has refused it
     done = f"{event.model}@{event.alias} may have been moved to {event.to_version or 'nobody'}"
     if transition := transition_of(event):
-        done = f"The rollout {transition.id} of {event.model} may be {transition.phrase}"
+        done = f"This step of the rollout {transition.id} may have been written"
     return UnavailableError(
         f"{failure.message} {done} all the same.",
         hint=f"See, once the registry answers: mlx history {event.model}",

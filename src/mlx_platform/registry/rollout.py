@@ -30,8 +30,9 @@ _TEXT_CAP = 120
 class Transition:
     """One transition, as far as others than rollouts need to know it; every text in it is printable.
 
-    `stable` and `candidate` are versions, None where the document or the event names none, `channel` is the
-    alias that the candidate is meant for, and `weight` the percentage of requests that it answers.
+    `stable` and `candidate` are versions, None where the document or the event names none, and `channel` is
+    the alias that the candidate is meant for. `step` counts from 0; `weight` is the percentage of requests
+    that the candidate answers, `shadow` of those that it gets copies of.
     """
 
     id: str
@@ -47,17 +48,24 @@ class Transition:
 
     @property
     def phrase(self) -> str:
-        """The state in a few words: `STEP 2 at 5 %`, `PAUSED: no_data`."""
-        words = self.state or "in a state that cannot be read"
-        if self.state == "STEP" and self.step is not None:
-            words += f" {self.step}"
-        share = self.weight or self.shadow
-        if share and self.candidate is not None:
-            words += f" at {share:g} %"
-        return f"{words}: {self.cause}" if self.cause else words
+        """The state in a few words: `step 2 (5 %)`, `paused in step 1 (100 % copied): no data`, `aborted`."""
+        place = f"step {self.step + 1}" if self.step is not None else "a step"
+        share = (
+            f" ({self.weight:g} %)" if self.weight else f" ({self.shadow:g} % copied)" if self.shadow else ""
+        )
+        match self.state:
+            case "":
+                words = "in a state that cannot be read"
+            case "SHADOW" | "STEP":
+                words = place + share
+            case "PAUSED":
+                words = f"paused in {place}{share}"
+            case state:
+                words = state.lower().replace("_", " ")
+        return f"{words}: {self.cause.replace('_', ' ')}" if self.cause else words
 
     def sentence(self, model: str) -> str:
-        """What is tried where, such as `The rollout 3f2a tries digits/3 for production: STEP 2 at 5 %.`."""
+        """What is tried where, such as `The rollout 3f2a tries digits/3 for production: step 2 (5 %).`."""
         candidate = f"{model}/{self.candidate}" if self.candidate else "nobody"
         return f"The rollout {self.id} tries {candidate} for {self.channel}: {self.phrase}."
 
@@ -191,7 +199,7 @@ def refuse_overtaken(name: str, journal: Journal, alias: str, after: int) -> Non
     who, transition = printable(event.actor, 80), transition_of(event)
     if transition:
         raise ConflictError(
-            f"{who} was faster: the rollout {transition.id} of {name} is {transition.phrase} now.",
+            f"{who} was faster. The rollout {transition.id} of {name} is at: {transition.phrase}.",
             hint=f"See: mlx rollout status {name}",
             actual=event.number,
         )
