@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import orjson
@@ -111,6 +112,7 @@ def test_nothing_told_leaves_no_file(log, make):
         {"id": "r", "outcomes": {"a": 1}, "time": "0001-01-01T00:00:00+14:00"},
         {"id": "r", "outcomes": {"a": 1}, "time": 5},
         {"id": "r", "outcomes": {"a": 1}, "source": ""},
+        {"id": "r", "outcomes": {"a": 1}, "version": 3},
         {"id": "r", "outcomes": {"a": 1}, "arm": "canary"},
     ],
 )
@@ -248,5 +250,5 @@ def test_links_and_other_names_are_not_read(log, make, tmp_path):
 
 
 def test_the_json_form_is_what_an_entry_is_read_from():
-    entry = told(bought=False)
+    entry = replace(told(bought=False), version="3")
     assert Feedback.of(orjson.loads(orjson.dumps(entry.document())), now=NOON) == entry

@@ -40,6 +40,7 @@ LONGEST_TEXT = 256
 LARGEST_NUMBER = 1e15
 """Of an outcome, either way: sums of squares of such numbers are still far from infinity."""
 
+_MEMBERS = frozenset(("id", "outcomes", "time", "source", "version"))
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DAY = timedelta(days=1)
@@ -50,32 +51,36 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """What is known of one request, since when, and who said so."""
+    """What is known of one request, since when, who said so, and who answered it, if that was said."""
 
     request_id: str
     outcomes: Mapping[str, Value]
     time: datetime
     source: str = ""
+    version: str = ""
 
     @classmethod
     def of(cls, document: Any, *, now: datetime, source: str = "") -> Self:
-        """Read what somebody wrote: `{"id": ..., "outcomes": {...}, "time": ..., "source": ...}`.
+        """Read what somebody wrote, such as `{"id": "a1", "outcomes": {"clicked": true}}`.
 
         Args:
-            document: parsed JSON; time and source may be missing.
+            document: parsed JSON; there may be a time, a source and a version as well.
             now: the time where it names none.
             source: where it names none.
 
         Raises:
             UsageError: says what is wrong, and repeats nothing of it.
         """
-        if type(document) is not dict or not document.keys() <= {"id", "outcomes", "time", "source"}:
-            raise UsageError("An entry is an object with id and outcomes, and if you like time and source.")
+        if type(document) is not dict or not document.keys() <= _MEMBERS:
+            raise UsageError(
+                "An entry is an object with id and outcomes, and perhaps time, source and version."
+            )
         return cls(
             request_id=_text(document.get("id"), "id", LONGEST_ID),
             outcomes=_outcomes(document.get("outcomes")),
             time=_moment(document["time"]) if "time" in document else now.astimezone(UTC),
             source=cls.source_of(document["source"]) if "source" in document else source,
+            version=_text(document["version"], "version", LONGEST_ID) if "version" in document else "",
         )
 
     @staticmethod
@@ -90,7 +95,8 @@ class Feedback:
     def document(self) -> dict[str, Any]:
         """The JSON form, which `of` reads."""
         head = {"id": self.request_id, "outcomes": dict(self.outcomes), "time": rfc3339(self.time)}
-        return head | ({"source": self.source} if self.source else {})
+        more = {"source": self.source, "version": self.version}
+        return head | {name: text for name, text in more.items() if text}
 
 
 def _text(value: Any, name: str, longest: int) -> str:

@@ -4,6 +4,7 @@ import http.client
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from mlx_platform.workflows.watching.connection import connection_to
 _BATCH = 500
 _TIMEOUT = 30.0
 _LINES = (".jsonl", ".ndjson")
-_ID, _TIME = "id", "time"
+_ID, _TIME, _VERSION = "id", "time", "version"
 
 
 def feedback(
@@ -33,14 +34,16 @@ def feedback(
 ) -> Result:
     """Tell what became of requests, by the ids that their answers had.
 
-    A line of JSONL is an entry such as `{"id": "a1", "outcomes": {"clicked": true}}`; a time with zone and a
-    source may be in it. A table (CSV, Parquet) has a column `id`, perhaps one `time`, and one for each
-    outcome; an empty cell tells nothing. The whole file is read before anything is told.
+    A line of JSONL is an entry such as `{"id": "a1", "outcomes": {"clicked": true}}`; a time with zone, a
+    source and the version that answered may be in it. A table (CSV, Parquet) has a column `id`, perhaps one
+    `time` and one `version`, and one for each outcome; an empty cell tells nothing. The whole file is read
+    before anything is told.
 
     Args:
         context: settings and clock.
         file: the entries.
-        servers: addresses of servers, each of which is told everything: it knows the requests it answered.
+        servers: addresses of servers, each of which is told everything: it knows the requests it answered. A
+            single one also counts requests that others answered, where an entry has their version.
         traffic: the folder of a traffic log instead, beside which the entries are kept.
         source: who says so, where an entry names nobody.
 
@@ -57,6 +60,8 @@ def feedback(
     entries = _entries(file, context.clock(), source)
     if traffic is not None:
         return _keep(context, file, entries, traffic)
+    if len(servers) > 1:  # each would count what names a version
+        entries = [replace(entry, version="") for entry in entries]
     fates = {url: _tell(url, entries) for url in servers}
     return _told(file, entries, fates)
 
@@ -99,16 +104,17 @@ def _table(file: Path) -> Iterator[tuple[str, Any]]:
 
     table = read_dataset(file)
     ids = table.column(_ID)
-    outcomes = {name: column for name, column in table.columns.items() if name not in {_ID, _TIME}}
-    times = table.columns.get(_TIME)
+    others = {name: table.columns[name] for name in (_TIME, _VERSION) if name in table.columns}
+    outcomes = {name: column for name, column in table.columns.items() if name not in {_ID, *others}}
     for row in range(table.rows):
         cells = {name: _cell(column[row]) for name, column in outcomes.items()}
         entry: dict[str, Any] = {
             "id": str(_cell(ids[row])),
             "outcomes": {name: cell for name, cell in cells.items() if cell is not None},
         }
-        if times is not None:
-            entry["time"] = _cell(times[row])
+        for name, column in others.items():
+            if (cell := _cell(column[row])) is not None:
+                entry[name] = str(cell)
         if entry["outcomes"]:
             yield f"row {row:,}", entry
 

@@ -24,8 +24,8 @@ def folders(packages):
     return packages["table"], packages["table"]
 
 
-def told(request_id="r", **outcomes):
-    return Feedback(request_id=request_id, outcomes=outcomes, time=NOON)
+def told(request_id="r", version="", **outcomes):
+    return Feedback(request_id=request_id, outcomes=outcomes, time=NOON, version=version)
 
 
 def with_business(rollout, *metrics):
@@ -212,9 +212,9 @@ def test_feedback_counts_once_for_the_arm_that_answered(folders):
             stage.arms.take(told("c-1", bought=True)),
             stage.arms.take(told("a-1", clicked=True)),
             stage.arms.take(told("b-1", label="low")),
-            stage.arms.take(told("c-1", bought=True), "2"),
-            stage.arms.take(told("c-1", bought=True), "2"),
-            stage.arms.take(told("d-1", bought=True), "9"),
+            stage.arms.take(told("c-1", "2", bought=True)),
+            stage.arms.take(told("c-1", "2", bought=True)),
+            stage.arms.take(told("d-1", "9", bought=True)),
         ]
         return fates, stage.arms.window, dict(stage.arms.fates)
 
@@ -237,7 +237,7 @@ def test_feedback_about_an_earlier_window_comes_too_late(folders):
         stage.arms.follow(replace(rollout, window=2), None)
         late = stage.arms.take(told("a", bought=True))
         stage.arms.leave()
-        return late, stage.arms.take(told("b", bought=True)), stage.arms.take(told("c", bought=True), "1")
+        return late, stage.arms.take(told("b", bought=True)), stage.arms.take(told("c", "1", bought=True))
 
     assert play(folders, scenario) == ("late", "late", "unknown")
 

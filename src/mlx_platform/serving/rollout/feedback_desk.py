@@ -5,7 +5,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +20,6 @@ from mlx_platform.serving.rollout.outcomes import FATES
 from mlx_platform.traffic.feedback import MOST_OUTCOMES, Feedback, FeedbackWriter
 
 _MEMBERS = frozenset(("feedback", "source"))
-_LONGEST_VERSION = 128
 _MOST_WAITING = 16  # requests whose entries are being written
 _ENTRY_MARKS = {b"{": 2, b":": 6 + MOST_OUTCOMES, b"[": 1}  # that one entry can have; `[` only the whole
 _logger = logging.getLogger(__name__)
@@ -30,16 +28,8 @@ _logger = logging.getLogger(__name__)
 class Counts(Protocol):
     """Whoever counts what is told."""
 
-    def take(self, entry: Feedback, version: str = "") -> str:
+    def take(self, entry: Feedback) -> str:
         """Count an entry; what became of it, one of `FATES`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """An entry, and the version that answered the request where the client says so."""
-
-    entry: Feedback
-    version: str = ""
 
 
 class FeedbackDesk:
@@ -86,8 +76,8 @@ class FeedbackDesk:
         entries = parse_feedback(body, self._settings, self._clock)
         if self._waiting >= _MOST_WAITING:
             raise queue_full(1)
-        kept = await self._keep([told.entry for told in entries])
-        fates = Counter(self._counts.take(told.entry, told.version) for told in entries)
+        kept = await self._keep(entries)
+        fates = Counter(map(self._counts.take, entries))
         return {
             "received": len(entries),
             "kept": len(entries) if kept else 0,
@@ -126,7 +116,7 @@ class FeedbackDesk:
         return True
 
 
-def parse_feedback(body: bytes, settings: FeedbackSettings, clock: Clock = system_clock) -> list[Told]:
+def parse_feedback(body: bytes, settings: FeedbackSettings, clock: Clock = system_clock) -> list[Feedback]:
     """Read the body of a request, all of it or nothing.
 
     Raises:
@@ -146,7 +136,7 @@ def parse_feedback(body: bytes, settings: FeedbackSettings, clock: Clock = syste
         )
     source = _source(document)
     now = clock()
-    return [_told(index, entry, source, now) for index, entry in enumerate(entries)]
+    return [_entry(index, entry, source, now) for index, entry in enumerate(entries)]
 
 
 def _check_marks(body: bytes, entries: int) -> None:
@@ -166,14 +156,8 @@ def _source(document: dict[str, Any]) -> str:
         raise malformed(error.message) from error
 
 
-def _told(index: int, entry: Any, source: str, now: datetime) -> Told:
-    version = ""
-    if type(entry) is dict and "version" in entry:
-        version = entry["version"]
-        entry = {name: value for name, value in entry.items() if name != "version"}
-        if type(version) is not str or not 0 < len(version) <= _LONGEST_VERSION:
-            raise malformed(f'Entry {index}: the version of an entry is a text such as "3".')
+def _entry(index: int, document: Any, source: str, now: datetime) -> Feedback:
     try:
-        return Told(Feedback.of(entry, now=now, source=source), version)
+        return Feedback.of(document, now=now, source=source)
     except UsageError as error:
         raise malformed(f"Entry {index}: {error.message}") from error

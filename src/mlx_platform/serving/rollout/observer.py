@@ -98,17 +98,9 @@ class Arms:
         if is_copied(self.rollout.id, exchange.request_id, self._copied):
             shadow.offer(exchange)
 
-    def take(self, entry: Feedback, version: str = "") -> str:
-        """Count what is told of a request.
-
-        Args:
-            entry: what was told.
-            version: that answered it, if whoever tells it knows.
-
-        Returns:
-            What became of it; see `outcomes.FATES`.
-        """
-        fate = self._outcomes.take(entry, self.window, self._arms.get(version))
+    def take(self, entry: Feedback) -> str:
+        """Count what is told of a request, and say what became of that; see `outcomes.FATES`."""
+        fate = self._outcomes.take(entry, self.window, self._arms.get(entry.version))
         self.fates[fate] += 1
         return fate
 
