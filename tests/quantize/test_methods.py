@@ -107,7 +107,7 @@ def test_the_error_of_a_layer_that_leaves_out_its_first_output_is_that_of_the_ne
     weights["v"] = rng.normal(size=(16, 16)).astype(np.float32)
     nodes = [
         helper.make_node("LSTM", ["x", "w", "r"], ["", "h"], "memory", hidden_size=16),
-        helper.make_node("LSTM", ["x", "w", "r"], ["", "", "c"], "cell", hidden_size=16),
+        helper.make_node("LSTM", ["x", "r", "w"], ["", "", "c"], "cell", hidden_size=16),
         helper.make_node("Add", ["h", "c"], ["s"], "sum"),
         helper.make_node("MatMul", ["s", "v"], ["y"], "last"),
     ]
