@@ -42,7 +42,7 @@ def main(package: str, name: str, traffic: str, settings: str) -> None:
         writer = TrafficWriter(
             Path(traffic), model=name, version="3", queue_bytes=2**26, disk_bytes=2**30, sample=1.0
         )
-    run(model, chosen, writer, light=helper, on_ready=announce)
+    run(model, dataclasses.replace(chosen, traffic=traffic), writer, light=helper, on_ready=announce)
 
 
 def announce(addresses: Addresses) -> None:

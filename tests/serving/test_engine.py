@@ -19,6 +19,8 @@ from mlx_platform.serving.http_protocol import RESPOND
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import Refusal
+from mlx_platform.serving.rollout.feedback_desk import FeedbackDesk
+from mlx_platform.serving.rollout.observer import Arms
 from mlx_platform.serving.router import Router
 from mlx_platform.serving.served import Served
 
@@ -59,7 +61,9 @@ async def call(engine, method, path, body=b""):
 
     scope = {"method": method, "raw_path": path, "headers": [], RESPOND: respond}
     settings = ServingSettings()
-    await App(Router(Served(engine, settings)), settings, RequestIds())(scope, receive, None)
+    feedback = FeedbackDesk.of(settings, Arms(settings))
+    await App(Router(Served(engine, settings)), settings, RequestIds(), feedback)(scope, receive, None)
+    feedback.close()
     (answer,) = answers
     return answer
 

@@ -27,6 +27,8 @@ from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.http_protocol import HttpLimits
 from mlx_platform.serving.listener import Listener, bind
 from mlx_platform.serving.metrics import Metrics
+from mlx_platform.serving.rollout.feedback_desk import FeedbackDesk
+from mlx_platform.serving.rollout.observer import Arms
 from mlx_platform.serving.router import Router
 from mlx_platform.serving.served import Served
 
@@ -137,7 +139,9 @@ async def serve_and_ask(folder, name, feeds):
     settings = ServingSettings()
     engine = Engine(model, settings, Metrics(), None)
     router = Router(Served(engine, settings))
-    listener = Listener(App(router, settings, RequestIds()), bind("127.0.0.1", 0, "--port"), HttpLimits())
+    feedback = FeedbackDesk.of(settings, Arms(settings))
+    app = App(router, settings, RequestIds(), feedback)
+    listener = Listener(app, bind("127.0.0.1", 0, "--port"), HttpLimits())
     await listener.start()
     await engine.start()
     try:

@@ -198,6 +198,7 @@ class ServingSettings:
     receive_timeout_s: float = setting(10.0, gt=0)
     drain_delay_s: float = setting(0.0, ge=0)
     drain_timeout_s: float = setting(30.0, gt=0)
+    keep_warm_s: float = setting(600.0, ge=0, description="that a replaced version stays in memory")
     intra_op_threads: int = setting(0, ge=0, description="0 takes half of the cores")
     pipeline_threads: int = setting(2, ge=1, le=64, description="for steps such as tokenizing and images")
     pipeline_processes: int = setting(0, ge=0, le=64, description="instead, for steps that hold Python")

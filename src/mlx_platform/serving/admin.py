@@ -121,6 +121,7 @@ class AdminApp:
             "milliseconds_by_rows": {
                 str(rows): seconds * 1000 for rows, seconds in engine.warm.seconds.items()
             },
+            **{name: report() for name, report in self._router.reports.items()},
             "settings": without_credentials(asdict(self._settings)),
         }
 

@@ -31,6 +31,7 @@ from mlx_platform.serving.metrics import ABANDONED
 from mlx_platform.serving.page import describe_in_html, describe_routes
 from mlx_platform.serving.predict_body import image_rows, parse_predict, render_predict
 from mlx_platform.serving.refusal import Refusal, malformed
+from mlx_platform.serving.rollout.feedback_desk import FeedbackDesk
 from mlx_platform.serving.router import Router
 from mlx_platform.serving.routes import MODEL, OTHER, REPOSITORY, VERSION, RouteTable, check_method
 from mlx_platform.serving.served import LARGE_BYTES, Served
@@ -47,8 +48,11 @@ Answer = Callable[[Request, Served, Exchange], Awaitable[Response]]
 class App:
     """ASGI application over what is served."""
 
-    def __init__(self, router: Router, settings: ServingSettings, ids: RequestIds) -> None:
+    def __init__(
+        self, router: Router, settings: ServingSettings, ids: RequestIds, feedback: FeedbackDesk
+    ) -> None:
         self._router = router
+        self._feedback = feedback
         self._body_limit = settings.max_body_bytes
         self._nulls = settings.non_finite == "null"
         self._routes = RouteTable(router.name, router.stable.version)
@@ -58,6 +62,7 @@ class App:
             "/docs": self._docs,
             "/openapi.json": self._openapi,
             "/predict": self._predict,
+            "/feedback": self._take_feedback,
             "/v2": self._server,
             "/v2/health/live": self._live,
             "/v2/health/ready": self._ready,
@@ -126,6 +131,10 @@ class App:
 
     async def _openapi(self, _request: Request) -> Response:
         return Response(_OPENAPI.read_bytes())
+
+    async def _take_feedback(self, request: Request) -> Response:
+        check_content_type(request.headers)
+        return json_response(await self._feedback.take(self._plain_body(request)))
 
     async def _server(self, _request: Request) -> Response:
         return json_response(metadata.describe_server())

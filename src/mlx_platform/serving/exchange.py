@@ -23,6 +23,7 @@ PRODUCTION = "production"
 
 CANARY = "canary"
 SHADOW = "shadow"
+WARM = "warm"  # in memory, and asked only by whoever names the version
 _CELL_BYTES = 32  # what a logged number weighs in the writer's queue
 
 

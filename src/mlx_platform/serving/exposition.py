@@ -48,18 +48,12 @@ class Collector:
             "Seconds by which the loop that answers is late.",
             value=self._pulse.lag,
         )
+        for source in tuple(self._router.sources):
+            yield from _families(source(), ())
 
     def _about_gpus(self) -> Iterator["Metric"]:
         """All GPUs of the machine, whoever uses them: so these carry no labels of a version."""
-        from prometheus_client.core import GaugeMetricFamily
-
-        families: dict[str, GaugeMetricFamily] = {}
-        for sample in self._gpus.samples():
-            if sample.name not in families:
-                names = [name for name, _ in sample.labels]
-                families[sample.name] = GaugeMetricFamily(sample.name, sample.help, labels=names)
-            families[sample.name].add_metric([value for _, value in sample.labels], sample.value)
-        yield from families.values()
+        yield from _families(self._gpus.samples(), ())
 
 
 class _OneVersion:
@@ -159,18 +153,7 @@ class _OneVersion:
         return next(self._families((Sample(name, help_text, value),)))
 
     def _families(self, samples: Iterable[Sample]) -> Iterator["Metric"]:
-        """A family for each name among the samples, in the order in which they first come."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        for sample in samples:
-            family = families.get(sample.name)
-            if family is None:
-                kind = CounterMetricFamily if sample.kind == "counter" else GaugeMetricFamily
-                names = (*self._model, *(name for name, _ in sample.labels))
-                family = families[sample.name] = kind(sample.name, sample.help, labels=names)
-            family.add_metric((*self._model.values(), *(value for _, value in sample.labels)), sample.value)
-        yield from families.values()
+        return _families(samples, tuple(self._model.items()))
 
     def _histograms(
         self, name: str, help_text: str, labels: tuple[str, ...], found: Mapping[_Labels, Histogram]
@@ -181,6 +164,26 @@ class _OneVersion:
         for values, histogram in found.items():
             family.add_metric((*self._model.values(), *values), histogram.cumulative(), histogram.total)
         return family
+
+
+def _families(samples: Iterable[Sample], labels: tuple[tuple[str, str], ...]) -> Iterator["Metric"]:
+    """A family for each name among the samples, in the order in which they first come.
+
+    Args:
+        samples: numbers as they stand now.
+        labels: that all of them get, before their own.
+    """
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+    for sample in samples:
+        every = dict((*labels, *sample.labels))
+        family = families.get(sample.name)
+        if family is None:
+            kind = CounterMetricFamily if sample.kind == "counter" else GaugeMetricFamily
+            family = families[sample.name] = kind(sample.name, sample.help, labels=tuple(every))
+        family.add_metric(tuple(every.values()), sample.value)
+    yield from families.values()
 
 
 def make_registry(router: Router, pulse: Pulse, gpus: Gpus | None = None) -> "CollectorRegistry":

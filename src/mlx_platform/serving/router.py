@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mlx_platform.serving.engine import Engine
-from mlx_platform.serving.exchange import CANARY, PRODUCTION, Exchange
+from mlx_platform.serving.exchange import CANARY, PRODUCTION, WARM, Exchange
+from mlx_platform.serving.metrics import Source
 from mlx_platform.serving.refusal import Refusal
 from mlx_platform.serving.served import Served
 
@@ -60,6 +61,10 @@ class Router:
         self.candidate: Served | None = None
         self.split: Split | None = None
         self.observer: Observer | None = None
+        self.sources: list[Source] = []
+        """Asked for what is counted beside the versions, on the thread of a scrape."""
+        self.reports: dict[str, Callable[[], object]] = {}
+        """Asked by name for more of the configuration, JSON-ready, on the thread of the second listener."""
         self._loaded: Mapping[str, Served] = {stable.version: stable}
         self._gone: Counter[str] = Counter()  # requests by status of versions that were unloaded
 
@@ -123,18 +128,32 @@ class Router:
             The one before: it finishes what it has, and answers those who name it.
         """
         before, self.stable = self.stable, served
+        if served is self.candidate:
+            self.try_out(None)
         served.play(PRODUCTION)
         return before
 
     def try_out(self, candidate: Served | None) -> None:
-        """Say which loaded version stands for election, or that none does."""
-        if candidate is not None:
+        """Say which loaded version a `split` sends requests to; without one it sends none."""
+        if candidate is None:
+            self.split = None
+        else:
             candidate.play(CANARY)
         self.candidate = candidate
 
+    def stand_by(self, served: Served) -> None:
+        """Send nobody to a version but whoever names it."""
+        if served is self.candidate:
+            self.try_out(None)
+        served.play(WARM)
+
     def remove(self, served: Served) -> None:
-        """Forget a version; whoever names it is told that it is not here."""
+        """Take a version out; whoever names it is told that it is not here."""
+        self.stand_by(served)
         self._loaded = {version: kept for version, kept in self._loaded.items() if kept is not served}
+
+    def add_up(self, served: Served) -> None:
+        """Keep the counts of a version that was removed, and has finished what it had."""
         self._gone.update(served.engine.metrics.requests_by_status())
 
     def requests_by_status(self) -> dict[str, int]:

@@ -15,6 +15,7 @@ ROUTES: dict[str, str] = {
     "/docs": "GET",
     "/openapi.json": "GET",
     "/predict": "POST",
+    "/feedback": "POST",
     "/v2": "GET",
     "/v2/health/live": "GET",
     "/v2/health/ready": "GET",

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tensors import Columns, Tensors
+from mlx_platform.serving.devices.chain import DeviceChain
 from mlx_platform.serving.devices.standby import Standby
 from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exchange import PRODUCTION, Exchange
@@ -30,7 +31,13 @@ _Made = TypeVar("_Made")
 class Served:
     """One engine, with what every answer of it says worked out before, and what answers when it cannot."""
 
-    def __init__(self, engine: Engine, settings: ServingSettings, standby: Standby | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: ServingSettings,
+        standby: Standby | None = None,
+        chain: DeviceChain | None = None,
+    ) -> None:
         model = engine.model
         self.engine = engine
         self.name = model.name
@@ -40,6 +47,9 @@ class Served:
         self.bounds = Bounds.of(model.spec.inputs, model.columns, engine.max_rows)
         self.arm = PRODUCTION
         self.identity = Identity.of(model, PRODUCTION)
+        self.chain = chain
+        self._open = 0  # exchanges
+        self._idle: asyncio.Event | None = None
         self.standby = standby or Standby(model, None, None)
         self._degraded = Identity.of(model, PRODUCTION)  # as the last degraded answer had it
         self._settings = settings
@@ -94,6 +104,7 @@ class Served:
         exchange.priority = priority_of_header(headers)
         self.engine.caches.read_wishes(exchange, headers)
         exchange.trace = self.engine.observation.begin(headers.get(b"traceparent"))
+        self._open += 1
         return exchange
 
     async def infer(self, call: InferRequest, exchange: Exchange) -> Tensors:
@@ -151,10 +162,27 @@ class Served:
 
     def finish(self, exchange: Exchange, *, status: int, error: str) -> float:
         """Close the books on an exchange that was answered with this HTTP status; the seconds it took."""
+        self._open -= 1
+        if not self._open and self._idle is not None:
+            self._idle.set()
         total = time.monotonic() - exchange.started
         self.statistics.observe(exchange, total, succeeded=status < 400)
         self.engine.finish(exchange, status=status, error=error, total=total)
         return total
+
+    async def wait_until_idle(self) -> None:
+        """Return once no exchange is open; nobody may begin one any more."""
+        if self._open:
+            self._idle = asyncio.Event()
+            await self._idle.wait()
+
+    async def close(self, patience: float) -> None:
+        """Finish what was accepted, for at most `patience` seconds, and let go of threads."""
+        if self.chain is not None:
+            self.chain.close()
+        await self.engine.close(patience)
+        await self.standby.close()
+        self._bodies.shutdown(wait=False)
 
     def told(self, exchange: Exchange, total: float) -> list[Header]:
         """What the client is told about an exchange that took so many seconds, beside the answer."""

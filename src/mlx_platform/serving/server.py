@@ -6,10 +6,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import UsageError
@@ -18,23 +16,20 @@ from mlx_platform.inference.model import Model
 from mlx_platform.serving.access import Access
 from mlx_platform.serving.admin import AdminApp
 from mlx_platform.serving.app import App
+from mlx_platform.serving.assembly import Assembly
 from mlx_platform.serving.back_thread import BackThread
-from mlx_platform.serving.cache.caches import Caches
-from mlx_platform.serving.capture import Capture
-from mlx_platform.serving.devices.plan import device_chain
-from mlx_platform.serving.devices.standby import Standby, check_fallback, parse_rule
-from mlx_platform.serving.engine import Engine
-from mlx_platform.serving.feeding import channel
+from mlx_platform.serving.devices.standby import check_fallback
 from mlx_platform.serving.feeding.feed import FedListener, Feed
-from mlx_platform.serving.feeding.guard import Guard
+from mlx_platform.serving.following.desk import VERSIONS, Desk
+from mlx_platform.serving.following.follower import Follower
 from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.http_protocol import HttpLimits
 from mlx_platform.serving.listener import Listener, bind
-from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.pulse import Pulse
-from mlx_platform.serving.rehearsal import rehearse
+from mlx_platform.serving.rollout.feedback_desk import FeedbackDesk
+from mlx_platform.serving.rollout.observer import Arms
+from mlx_platform.serving.rollout.participant import Participant, take_part
 from mlx_platform.serving.router import Router
-from mlx_platform.serving.served import Served
 from mlx_platform.traffic.writer import TrafficWriter
 
 if TYPE_CHECKING:
@@ -42,7 +37,6 @@ if TYPE_CHECKING:
 
 _SILENCE_SECONDS = 0.5
 _FAREWELL_SECONDS = 0.5
-_WARMUP_SECONDS = 60.0
 _ADMIN_LIMITS = HttpLimits(body_bytes=64 * 1024, connections=64)
 
 
@@ -59,6 +53,14 @@ class Addresses:
     device: str
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the requests by class of status, and of their records, over all versions."""
+
+    requests: Mapping[str, int]
+    traffic: Mapping[str, int]
+
+
 OnReady = Callable[[Addresses], None]
 
 
@@ -70,8 +72,9 @@ def run(
     embedder: Model | None = None,
     light: Model | None = None,
     feed: Feed | None = None,
+    desk: Desk | None = None,
     on_ready: OnReady,
-) -> Metrics:
+) -> Outcome:
     """Serve until SIGTERM or SIGINT, then finish what was accepted; a second signal cuts that short.
 
     Args:
@@ -81,10 +84,8 @@ def run(
         embedder: the model of the semantic cache, where this version has one.
         light: the model that answers when no device of the first one works.
         feed: where connections come from, if not from a socket of this server's own.
+        desk: where to ask for the version that is to be served, again and again.
         on_ready: called once, when the server takes requests.
-
-    Returns:
-        What was measured.
 
     Raises:
         UsageError: an address cannot be used, or settings cannot be followed.
@@ -93,16 +94,8 @@ def run(
     access = Access.of(settings, os.environ)
     if light is not None:
         check_fallback(model, light)
-    server = _Server(
-        model,
-        settings,
-        writer,
-        access,
-        on_ready,
-        caches=Caches.of(model, settings, embedder),
-        light=light,
-        feed=feed,
-    )
+    assembly = Assembly(settings, embedder=embedder, light=light, feed=feed, versions=VERSIONS if desk else 1)
+    server = _Server(model, assembly, writer, access, on_ready, feed=feed, desk=desk)
     data = bind(settings.host, settings.port, "--port") if feed is None else None
     try:
         admin = bind(settings.admin_host, settings.admin_port, "--admin-port")
@@ -116,7 +109,7 @@ def run(
         finally:
             if writer is not None:
                 writer.close(settings.drain_timeout_s)
-    return server.metrics
+    return server.outcome()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -129,55 +122,51 @@ class _Server:
     def __init__(
         self,
         model: Model,
-        settings: ServingSettings,
+        assembly: Assembly,
         writer: TrafficWriter | None,
         access: Access,
         on_ready: OnReady,
         *,
-        caches: Caches,
-        light: Model | None,
         feed: Feed | None,
+        desk: Desk | None,
     ) -> None:
-        self.metrics = Metrics()
         self._feed = feed
-        self._chain = device_chain(model, settings)
-        self._light = light
-        self._rule = parse_rule(settings.degrade.answer)
         self._model = model
-        self._settings = settings
-        self._writer = writer
+        self._assembly = assembly
+        self._settings = assembly.settings
         self._access = access
-        self._caches = caches
         self._pulse = Pulse()
-        self._capture = Capture()
+        if desk is not None:
+            _freeze()  # before the first version is put together: one day it is taken apart
+        self._router = Router(assembly.make(model, writer))
+        self._arms = Arms(assembly.settings)
+        self._feedback = FeedbackDesk.of(assembly.settings, self._arms)
+        self._router.sources += (self._arms.samples, self._feedback.samples)
         self._on_ready = on_ready
         self._signalled = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._grpc: GrpcListener | None = None
+        self._follower: Follower | None = None
+        self._participant: Participant | None = None
+        if desk is not None:
+            self._follower = Follower(self._router, assembly, desk, assembly.settings.keep_warm_s)
+            self._participant = take_part(desk.followed, self._router, self._follower, self._arms)
+            self._router.sources.append(self._participant.samples)
+            self._router.reports["rollout"] = self._participant.document
+            self._router.sources.append(self._follower.samples)
+            self._router.reports["following"] = self._follower.document
 
     async def serve(self, data: socket.socket | None, admin: socket.socket) -> None:
         settings = self._settings
-        engine = Engine(
-            self._model,
-            settings,
-            self.metrics,
-            self._writer,
-            runner=self._chain,
-            caches=self._caches,
-            guard=self._guard(),
-            capture=self._capture,
-        )
-        standby = self._stand_by(engine)
-        self.metrics.sources += (self._chain.samples, standby.samples)
         limits = HttpLimits(
             body_bytes=settings.max_body_bytes,
             head_bytes=settings.max_header_bytes,
             connections=settings.max_connections,
             receive_seconds=settings.receive_timeout_s,
         )
-        router, ids = Router(Served(engine, settings, standby)), RequestIds()
-        app = App(router, settings, ids)
+        router, ids = self._router, RequestIds()
+        app = App(router, settings, ids, self._feedback)
         feed = self._feed
         front = FedListener(app, feed, limits, self._stop.set) if feed else Listener(app, data, limits)
         back = BackThread(AdminApp(router, settings, self._access, self._pulse), admin, _ADMIN_LIMITS)
@@ -193,40 +182,22 @@ class _Server:
                 self._feed.quit()  # nobody else will end it
             raise
         finally:
-            self._chain.close()
+            if self._participant is not None:
+                await self._participant.stop()
+            if self._follower is not None:
+                await self._follower.stop()
+            self._arms.leave()
             await self._drain(router, front)
-            await standby.close()
+            self._feedback.close()
+            for served in router:
+                await self._assembly.close_log(served)
             back.stop()
             self._pulse.stop()
-
-    def _guard(self) -> Guard | None:
-        if self._feed is None:
-            return None
-        tell = partial(self._feed.tell, channel.HARMLESS)
-        self._feed.guard = Guard(self._chain, self._feed.recorder, tell)
-        return self._feed.guard
-
-    def _stand_by(self, engine: Engine) -> Standby:
-        """Whoever answers in the place of the engine."""
-        light = None if self._light is None else Engine(self._light, self._settings, Metrics(), None)
-        standby = Standby(self._model, light, self._rule)
-        engine.covered = standby.covers
-        return standby
-
-    async def _start(self, engine: Engine, standby: Standby) -> None:
-        # Before anything else, as it tells later whose fault a failure is.
-        await asyncio.get_running_loop().run_in_executor(None, self._chain.prepare)
-        await engine.start()
-        if self._settings.warmup:
-            path = Path(self._settings.warmup)
-            warm = partial(rehearse, self._model, path, _WARMUP_SECONDS)
-            await asyncio.get_running_loop().run_in_executor(None, warm)
-        await standby.start()
 
     async def _serve_until_stopped(
         self, router: Router, ids: RequestIds, front: Listener, back: BackThread
     ) -> None:
-        starting = asyncio.ensure_future(self._start(router.engine, router.stable.standby))
+        starting = asyncio.ensure_future(self._assembly.start(router.stable))
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.sleep(0)  # the model is tried on another thread, while this one imports gRPC
         await self._start_grpc(router, ids)
@@ -235,9 +206,12 @@ class _Server:
             starting.cancel()
             return
         starting.result()
-        # What is there now stays, and need not be looked at again in the middle of somebody's request.
-        gc.collect()
-        gc.freeze()
+        if self._follower is None:
+            _freeze()
+        else:
+            self._follower.start()
+        if self._participant is not None:
+            self._participant.start()
         self._on_ready(
             Addresses(
                 url=_url(*front.address) if self._feed is None else "",
@@ -263,14 +237,16 @@ class _Server:
         """Not ready first, then no new connections, then nothing new; what was accepted is finished."""
         for served in router:
             served.engine.draining = True
+            if served.chain is not None:
+                served.chain.close()
         await self._unless_hurried(asyncio.sleep(self._settings.drain_delay_s))
         await front.stop_accepting()
         patience = self._settings.drain_timeout_s
         calls = asyncio.ensure_future(self._grpc.stop(patience) if self._grpc else asyncio.sleep(0))
         await self._unless_hurried(_both(front.wait_for_end(patience, _SILENCE_SECONDS), calls))
         # Whoever still waits is told so, and that message gets a moment to go out.
-        await asyncio.gather(*(served.engine.close(0.0) for served in router))
-        self._capture.stop()
+        await asyncio.gather(*(served.close(0.0) for served in router))
+        self._assembly.capture.stop()
         await front.wait_for_end(_FAREWELL_SECONDS, 0.0)
         front.abort()
         if self._grpc is not None:
@@ -282,6 +258,10 @@ class _Server:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
+
+    def outcome(self) -> Outcome:
+        """What became of everything, once the server has ended."""
+        return Outcome(self._router.requests_by_status(), dict(self._assembly.logged))
 
     def _watch_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -297,6 +277,12 @@ class _Server:
             self._hurry.set()
         self._signalled = True
         self._stop.set()
+
+
+def _freeze() -> None:
+    """Have what is there now never looked at again in the middle of somebody's request: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 async def _both(first: Coroutine[Any, Any, None], second: "asyncio.Future[None]") -> None:

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlx_platform.core.errors import UsageError
 from mlx_platform.core.report import Fact, Report, Result, Table
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tables import changed
-from mlx_platform.core.text import plural
+from mlx_platform.core.text import plural, printable
+from mlx_platform.registry.ref import AliasRef, NameRef, VersionRef, parse_ref
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.embedding import open_embedder
 from mlx_platform.workflows.last_known import open_last_known
@@ -19,8 +21,8 @@ from mlx_platform.workflows.subject import Subject, open_model, open_subject
 
 if TYPE_CHECKING:
     from mlx_platform.inference.model import Model
+    from mlx_platform.serving.following.followed import Followed
     from mlx_platform.serving.server import OnReady
-    from mlx_platform.traffic.writer import TrafficWriter
 
 _logger = logging.getLogger(__name__)
 
@@ -40,9 +42,10 @@ def serve(
     traffic: Path | None = None,
     cache: str | None = None,
     max_batch_size: str | None = None,
+    follow: bool = False,
     on_ready: "OnReady",
 ) -> Result:
-    """Serve exactly this version until SIGTERM or SIGINT, and drain.
+    """Serve exactly this version, or whatever an alias means, until SIGTERM or SIGINT, and drain.
 
     Args:
         context: settings, registry and clock.
@@ -58,15 +61,19 @@ def serve(
         traffic: folder of the traffic log, instead of the configured one.
         cache: "off", "memory" or "redis", instead of what is configured.
         max_batch_size: rows of a run, or "auto", instead of what is configured.
+        follow: switch to another version whenever the alias that `ref` names moves.
         on_ready: called once with the addresses, when the server takes requests.
 
     Raises:
         NotFoundError: no such version or file.
-        UsageError: an address or a device that cannot be used.
+        UsageError: an address or a device that cannot be used, or no alias to follow.
         GateFailedError: the model does not pass its self-check.
     """
+    from mlx_platform.serving.assembly import open_log
+    from mlx_platform.serving.following.desk import Desk
     from mlx_platform.serving.server import run
 
+    alias = _alias_of(ref) if follow else None
     settings = _settings(
         context,
         host=host,
@@ -87,21 +94,58 @@ def serve(
     ):
         for warning in warnings:
             _logger.warning(warning)  # now, not only in the result of a server that runs for weeks
+        followed = _followed(context, alias, settings)
         if settings.processes or settings.devices:
-            requests, log = _serve_in_processes(settings, device, subject, embedder, light, on_ready)
+            requests, log = _serve_in_processes(
+                settings, device, subject, embedder, light, followed, on_ready
+            )
             return _result(subject, requests, log, warnings)
-        model = _open(context, subject, device, settings)
-        writer = _writer(context, settings, subject)
-        metrics = run(model, settings, writer, embedder=embedder, light=light, on_ready=on_ready)
-        log = writer.counters.summary() if writer else {}
-        return _result(subject, metrics.requests_by_status(), log, warnings)
+        model = _open(context, subject, device, settings, follow=follow)
+        outcome = run(
+            model,
+            settings,
+            open_log(settings, subject.name, subject.number, context.clock),
+            embedder=embedder,
+            light=light,
+            desk=Desk(followed, device, context.clock) if followed is not None else None,
+            on_ready=on_ready,
+        )
+        return _result(subject, outcome.requests, outcome.traffic, warnings)
 
 
-def _open(context: Context, subject: Subject, device: str, settings: ServingSettings) -> "Model":
+def _alias_of(ref: str) -> AliasRef:
+    """The alias that a reference names.
+
+    Raises:
+        UsageError: it names something that never moves.
+    """
+    parsed = parse_ref(ref)
+    if not isinstance(parsed, AliasRef) or parsed.back:
+        name = printable(parsed.name, 128) if isinstance(parsed, AliasRef | VersionRef | NameRef) else "NAME"
+        raise UsageError(
+            f"{printable(ref, 200)!r} cannot be followed: it is no alias of a model.",
+            hint=f"Only an alias moves: mlx serve {name}@production --follow",
+        )
+    return parsed
+
+
+def _followed(context: Context, alias: AliasRef | None, settings: ServingSettings) -> "Followed | None":
+    from mlx_platform.serving.following.followed import Followed
+
+    if alias is None:
+        return None
+    return Followed(alias.name, alias.alias, replace(context.settings, serving=settings))
+
+
+def _open(
+    context: Context, subject: Subject, device: str, settings: ServingSettings, *, follow: bool
+) -> "Model":
     """Load the model within its budget of memory, and say when it is not on the device that was meant."""
     from mlx_platform.serving.devices.plan import session_memory
+    from mlx_platform.serving.following.desk import VERSIONS
 
-    memory = session_memory(subject.package, device, settings)
+    versions = VERSIONS if follow else 1
+    memory = session_memory(subject.package, device, settings, versions=versions)
     model = open_model(context, subject, device=device, threads=settings.intra_op_threads, memory=memory)
     tried = model.session.fell_back
     if tried:
@@ -115,6 +159,7 @@ def _serve_in_processes(
     subject: Subject,
     embedder: "Model | None",
     light: "Model | None",
+    followed: "Followed | None",
     on_ready: "OnReady",
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Serve with one worker per device, or as many as were asked for on one; what they counted."""
@@ -135,6 +180,7 @@ def _serve_in_processes(
         settings=settings,
         light=loaded(light),
         embedder=loaded(embedder),
+        followed=followed,
     )
     access = Access.of(settings, os.environ)
     totals = supervise(plan, devices, access, on_ready=lambda addresses: on_ready(Addresses(**addresses)))
@@ -170,22 +216,6 @@ def _settings(context: Context, **overrides: Any) -> ServingSettings:
     elif configured.traffic:
         changes["traffic"] = str(context.settings.path(configured.traffic))
     return changed(configured, changes, source="mlx serve")
-
-
-def _writer(context: Context, settings: ServingSettings, subject: Subject) -> "TrafficWriter | None":
-    if not settings.traffic:
-        return None
-    from mlx_platform.traffic.writer import TrafficWriter
-
-    return TrafficWriter(
-        Path(settings.traffic),
-        model=subject.name,
-        version=subject.number,
-        queue_bytes=settings.traffic_queue_bytes,
-        disk_bytes=settings.traffic_disk_bytes,
-        sample=settings.traffic_sample,
-        clock=context.clock,
-    )
 
 
 def _result(

@@ -10,7 +10,9 @@ _LEAST = 64 * 1024 * 1024  # below this not even the runtime's own buffers fit
 _MIB = 1024 * 1024
 
 
-def memory_budget(device: str, configured: int, headroom: float, *, weights: int, share: int = 1) -> int:
+def memory_budget(
+    device: str, configured: int, headroom: float, *, weights: int, share: int = 1, versions: int = 1
+) -> int:
     """Bytes that a session may use; 0 where nobody can say what is free.
 
     Args:
@@ -19,12 +21,13 @@ def memory_budget(device: str, configured: int, headroom: float, *, weights: int
         headroom: the share of it that stays free.
         weights: bytes of the network's files. A GPU's budget holds them, that of the CPU is for runs alone.
         share: how many processes divide the device.
+        versions: how many versions divide what a process may use.
 
     Raises:
         UnavailableError: the network does not fit.
     """
     free = free_bytes(device)
-    budget = configured or (0 if free is None else int(free * (1 - headroom)) // share)
+    budget = (configured or (0 if free is None else int(free * (1 - headroom)) // share)) // versions
     if not budget:
         return 0
     if weights + _LEAST > budget:

@@ -12,8 +12,10 @@ from mlx_platform.serving.devices.chain import ChainPolicy, DeviceChain
 from mlx_platform.serving.devices.memory import memory_budget
 
 
-def session_memory(package: Package, device: str, settings: ServingSettings) -> int:
+def session_memory(package: Package, device: str, settings: ServingSettings, *, versions: int = 1) -> int:
     """Bytes that a session of the package may use on a device, "auto" included; 0 for no limit.
+
+    So many `versions` divide what a process may use.
 
     Raises:
         UsageError: there is no such device.
@@ -27,11 +29,12 @@ def session_memory(package: Package, device: str, settings: ServingSettings) -> 
         settings.memory_headroom,
         weights=package.size,
         share=max(1, mates),
+        versions=versions,
     )
 
 
-def device_chain(model: Model, settings: ServingSettings) -> DeviceChain:
-    """The chain of devices for a loaded model.
+def device_chain(model: Model, settings: ServingSettings, *, versions: int = 1) -> DeviceChain:
+    """The chain of devices for a loaded model; see `session_memory`.
 
     Raises:
         UsageError: one of the devices in the settings is none.
@@ -43,7 +46,7 @@ def device_chain(model: Model, settings: ServingSettings) -> DeviceChain:
         # Long after the start the files may be others than those that were verified then.
         if open_package(model.package.root).digest != model.digest:
             raise IntegrityError(f"The package in {model.package.root} is not the one that is served.")
-        memory = session_memory(model.package, device, settings)
+        memory = session_memory(model.package, device, settings, versions=versions)
         return open_session(path, device=device, threads=model.session.threads, memory=memory)
 
     policy = ChainPolicy(tuple(str(parse_device(text)) for text in usable), settings.degrade.probe_s)

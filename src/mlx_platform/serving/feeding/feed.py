@@ -5,12 +5,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
 from mlx_platform.serving.feeding import channel
 from mlx_platform.serving.feeding.flight_recorder import FlightRecorder
-from mlx_platform.serving.feeding.guard import Guard
-from mlx_platform.serving.http_protocol import HttpLimits, LimitedProtocol
+from mlx_platform.serving.http_protocol import Cycle, HttpLimits, LimitedProtocol
 from mlx_platform.serving.listener import Listener
 
 
@@ -24,7 +21,8 @@ class Feed:
 
     def __init__(self, end: socket.socket, recorder: FlightRecorder) -> None:
         self.recorder = recorder
-        self.guard: Guard | None = None
+        self.suspects: set[bytes] = set()  # digests of inputs, for the guards of all versions
+        self.refused: set[bytes] = set()
         self._end = end
         self._over = asyncio.Event()
         self._take: Callable[[socket.socket, int], None] | None = None
@@ -68,11 +66,11 @@ class Feed:
     def _obey(self, kind: bytes, payload: bytes, descriptor: int | None) -> None:
         if kind == channel.CONNECTION and descriptor is not None and self._take is not None:
             self._take(socket.socket(fileno=descriptor), channel.number_of(payload))
-        elif self.guard is not None and kind == channel.REFUSE:
-            self.guard.refused.add(payload)
-            self.guard.suspects.discard(payload)
-        elif self.guard is not None and kind == channel.SUSPECT:
-            self.guard.suspects.add(payload)
+        elif kind == channel.REFUSE:
+            self.refused.add(payload)
+            self.suspects.discard(payload)
+        elif kind == channel.SUSPECT:
+            self.suspects.add(payload)
 
 
 class FedProtocol(LimitedProtocol):
@@ -87,9 +85,7 @@ class FedProtocol(LimitedProtocol):
         super().on_headers_complete()
         self._feed.recorder.mark_busy(self._place, busy=True)
 
-    def respond(
-        self, cycle: RequestResponseCycle, status: int, head: bytes, body: bytes, *, close: bool = False
-    ) -> None:
+    def respond(self, cycle: Cycle, status: int, head: bytes, body: bytes, *, close: bool = False) -> None:
         # Before the first byte goes out: two answers to one request would be worse than none.
         self._feed.recorder.mark_busy(self._place, busy=False)
         super().respond(cycle, status, head, body, close=close)

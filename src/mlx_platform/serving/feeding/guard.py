@@ -31,17 +31,25 @@ class Guard:
         runner: what computes.
         recorder: where to note what is worked on.
         on_harmless: told the digest of a suspect that ran.
+        suspects: digests that run alone; whoever hears of more adds them.
+        refused: digests that do not run at all.
     """
 
     def __init__(
-        self, runner: Runner, recorder: FlightRecorder, on_harmless: Callable[[bytes], None]
+        self,
+        runner: Runner,
+        recorder: FlightRecorder,
+        on_harmless: Callable[[bytes], None],
+        *,
+        suspects: set[bytes],
+        refused: set[bytes],
     ) -> None:
         self._runner = runner
         self._recorder = recorder
         self._on_harmless = on_harmless
         self._digests: dict[int, bytes] = {}
-        self.suspects: set[bytes] = set()
-        self.refused: set[bytes] = set()
+        self.suspects = suspects
+        self.refused = refused
 
     @property
     def degraded(self) -> str:

@@ -12,6 +12,7 @@ from mlx_platform.core.errors import MlxError
 from mlx_platform.core.logs import log_lines
 from mlx_platform.core.settings import ServingSettings
 from mlx_platform.core.tables import read_table
+from mlx_platform.serving.following.followed import Followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,23 @@ class Plan:
     settings: ServingSettings
     light: Loaded | None = None
     embedder: Loaded | None = None
+    followed: Followed | None = None
 
     def written(self, device: str, settings: ServingSettings) -> bytes:
         """The plan for the worker on one device, as its standard input holds it."""
-        return json.dumps(asdict(replace(self, device=device, settings=settings))).encode()
+        document = asdict(replace(self, device=device, settings=settings, followed=None))
+        if self.followed is not None:
+            everything = replace(self.followed.settings, serving=settings)
+            document["followed"] = replace(self.followed, settings=everything).document()
+        return json.dumps(document).encode()
 
     @classmethod
     def read(cls, text: bytes) -> "Plan":
         document = json.loads(text)
         loaded = {key: document[key] and Loaded(**document[key]) for key in ("package", "light", "embedder")}
         settings = read_table(ServingSettings, document["settings"], source="the supervisor")
-        return cls(device=document["device"], settings=settings, **loaded)
+        followed = document["followed"] and Followed.from_document(document["followed"])
+        return cls(device=document["device"], settings=settings, followed=followed, **loaded)
 
 
 def main(channel_descriptor: str, recorder_descriptor: str) -> int:
@@ -67,44 +74,41 @@ def main(channel_descriptor: str, recorder_descriptor: str) -> int:
 
 
 def _serve(plan: Plan, feed: Any) -> dict[str, Any]:
+    from mlx_platform.serving.assembly import open_log
     from mlx_platform.serving.feeding import channel
+    from mlx_platform.serving.following.desk import VERSIONS, Desk
     from mlx_platform.serving.server import Addresses, run
-    from mlx_platform.traffic.writer import TrafficWriter
 
     def announce(addresses: Addresses) -> None:
         feed.tell_document(channel.READY, asdict(addresses))
 
     settings = plan.settings
-    model = _load(plan.package, plan.device, settings, bounded=True)
-    writer = None
-    if settings.traffic:
-        writer = TrafficWriter(
-            Path(settings.traffic),
-            model=plan.package.name,
-            version=plan.package.version,
-            queue_bytes=settings.traffic_queue_bytes,
-            disk_bytes=settings.traffic_disk_bytes,
-            sample=settings.traffic_sample,
-        )
-    metrics = run(
+    desk = Desk(plan.followed, plan.device) if plan.followed is not None else None
+    recalled = desk.recall() if desk is not None else None  # a worker that is started anew
+    package = plan.package
+    if recalled is not None:
+        package = Loaded(str(recalled[1].root), package.name, recalled[0])
+    model = _load(package, plan.device, settings, versions=VERSIONS if desk is not None else 1)
+    outcome = run(
         model,
         settings,
-        writer,
+        open_log(settings, package.name, package.version),
         embedder=_load(plan.embedder, plan.device, settings) if plan.embedder else None,
         light=_load(plan.light, "cpu", settings) if plan.light else None,
         feed=feed,
+        desk=desk,
         on_ready=announce,
     )
-    return {"requests": metrics.requests_by_status(), "traffic": writer.counters.summary() if writer else {}}
+    return asdict(outcome)
 
 
-def _load(loaded: Loaded, device: str, settings: ServingSettings, *, bounded: bool = False) -> Any:
+def _load(loaded: Loaded, device: str, settings: ServingSettings, *, versions: int = 0) -> Any:
     from mlx_platform.inference.model import Model
     from mlx_platform.inference.package import open_package
     from mlx_platform.serving.devices.plan import session_memory
 
     package = open_package(Path(loaded.root))
-    memory = session_memory(package, device, settings) if bounded else 0
+    memory = session_memory(package, device, settings, versions=versions) if versions else 0
     return Model.load(
         package,
         name=loaded.name,

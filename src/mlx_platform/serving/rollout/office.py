@@ -18,13 +18,14 @@ from mlx_platform.core.clock import Clock, rfc3339, system_clock
 from mlx_platform.core.errors import ConflictError, IntegrityError
 from mlx_platform.core.values import frozen
 from mlx_platform.registry.sight import Sight
+from mlx_platform.serving.rollout.alarm import Alarm
 from mlx_platform.serving.rollout.carrying import carry_out, production_in, promote, rollout_in
 from mlx_platform.serving.rollout.counts import ArmCounts, Window
 from mlx_platform.serving.rollout.deaths import Marks
-from mlx_platform.serving.rollout.judge import judge
+from mlx_platform.serving.rollout.judge import in_shadow, judge
 from mlx_platform.serving.rollout.lease import LEASE, Lease, LeaseWatch, patience
 from mlx_platform.serving.rollout.lookbook import Lookbook
-from mlx_platform.serving.rollout.looks import schedule_of
+from mlx_platform.serving.rollout.looks import Look, schedule_of
 from mlx_platform.serving.rollout.machine import Transition, next_state
 from mlx_platform.serving.rollout.publication import (
     LOOK,
@@ -38,7 +39,7 @@ from mlx_platform.serving.rollout.publication import (
 from mlx_platform.serving.rollout.readings import Readings
 from mlx_platform.serving.rollout.state import Rollout
 from mlx_platform.serving.rollout.testimony import testimony_of
-from mlx_platform.serving.rollout.verdict import StepVerdict, failure
+from mlx_platform.serving.rollout.verdict import Outcome, StepVerdict, failure
 
 if TYPE_CHECKING:
     from mlx_platform.core.evidence import Evidence
@@ -121,6 +122,7 @@ class Office:
         self._now = SteadyClock(monotonic=monotonic)
         self._watch = LeaseWatch()
         self._readings = Readings()
+        self._alarm = Alarm()
         self._end = 0
         self._seen: tuple[int, Rollout | None] = (-1, None)
         self._said: tuple[Own, int] | None = None
@@ -255,7 +257,7 @@ class Office:
         after = decided.rollout
         carry_out(self._catalog, decided, after=sight.head)
         self.transitions += 1
-        _logger.info("%s: %s, %s", after.ref, after.state, after.reason)
+        _logger.warning("%s: %s. %s", after.ref, after.state, after.reason)
         for evidence in testimony_of(before, decided, verdict, self._now()):
             self._witness(after.ref, evidence)
         stale = [said.tag for said in published(sight.tags, before.id) if said.counted.number < after.window]
@@ -316,10 +318,11 @@ class Office:
         schedule = schedule_of(rollout.plan, rollout.step, baking=baking)
         now = self._now()
         elapsed = rollout.elapsed_s(now)
-        number = schedule.due(elapsed, latest.look if latest else 0)
+        taken = latest.look if latest else 0
+        number = schedule.due(elapsed, taken)
         if number is None:
-            return latest
-        shadow = rollout.at.kind == "shadow" and not baking
+            return self._listen(rollout, total, schedule.look(taken + 1, elapsed), latest, rfc3339(now))
+        shadow = in_shadow(rollout.plan, rollout.step) and not baking
         rules = [rule for rule in rollout.plan.metrics if rule.applies(shadow=shadow)]
         readings = self._readings.collect((rollout.id, rollout.window, number), rules, rollout)
         if readings is None:
@@ -330,6 +333,18 @@ class Office:
         verdict = judge(rollout.plan, rollout.step, total, look, latest, baking=baking)
         self._keep(rollout, total, verdict, rfc3339(now))
         return verdict
+
+    def _listen(
+        self, rollout: Rollout, total: Window, coming: Look, latest: StepVerdict | None, at: str
+    ) -> StepVerdict | None:
+        """What cannot wait for the look that comes; else the verdict of the one before."""
+        baking = rollout.state == "BAKING"
+        heard = self._alarm.hear(rollout.plan, rollout.step, total, coming, baking=baking)
+        if heard is None or (latest and latest.outcome is Outcome.FAIL):
+            return latest
+        if heard.outcome is Outcome.FAIL:
+            self._keep(rollout, total, heard, at)
+        return heard
 
     def _keep(self, rollout: Rollout, total: Window, verdict: StepVerdict, at: str) -> None:
         self._latest = verdict

@@ -76,6 +76,8 @@ class Participant:
 
     async def stop(self) -> None:
         """Take part no more, and say so where that takes no long time."""
+        if self._ticking is None:
+            return
         own = self._own()
         self._follower.listeners.remove(self._see)
         tasks = [task for task in (self._ticking, self._turning, self._loading) if task is not None]
