@@ -15,6 +15,7 @@ from mlx_platform.core.settings import Settings, load_settings
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.inference.package import Package, open_package, with_file
 from mlx_platform.registry.catalog import Catalog
+from mlx_platform.registry.journal import Event
 from mlx_platform.registry.version import Lineage, Version
 from mlx_platform.workflows.context import Context, make_context
 
@@ -121,3 +122,10 @@ def evidence_of(version: Version, *, kind: str = "evaluation", verdict: Verdict 
         numbers=numbers,
         tools={"mlx-platform": "0.1.0"},
     )
+
+
+def transit(project: Project, to: int | None, state: str = "STEP", rollout: str = "r1", **more: Any) -> Event:
+    """Write a transition of a rollout of `digits`, whose stable version is 1."""
+    content = {"id": rollout, "channel": "production", "stable": 1, "candidate": 2, "state": state, **more}
+    candidate = None if to is None else project.catalog.resolve(f"digits/{to}")
+    return project.catalog.transition("digits", content, candidate=candidate, after=None, actor="server-1")

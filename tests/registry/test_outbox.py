@@ -254,3 +254,20 @@ def test_a_trial_has_the_keys_of_a_move() -> None:
     assert trial.document.keys() == real.document.keys()
     assert trial.document["data"].keys() == real.document["data"].keys()
     assert trial.document["data"]["kind"] == "test"
+
+
+def test_a_rollout_is_told_to_whoever_watches_the_alias_that_it_is_for() -> None:
+    content = {"id": "r1", "channel": "production", "state": "STEP", "verdicts": [{"metrics": [{"n": 300}]}]}
+    event = move(alias="canary", kind="rollout", evidence={"rollout": content})
+
+    def told(**asked: object) -> bool:
+        return bool(pending(SinkSettings(name="a", **asked), Cursor(), [event]))  # type: ignore[arg-type]
+
+    assert told()
+    assert told(aliases=("production",))
+    assert told(aliases=("canary",))
+    assert not told(aliases=("staging",))
+    assert not told(kinds=("promote", "rollback"))
+    document = message_of(event, {}).document
+    assert document["type"] == "mlx.rollout"
+    assert document["data"]["evidence"]["rollout"] == content

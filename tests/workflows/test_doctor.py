@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from projects import Project, evidence_of
+from projects import Project, evidence_of, transit
 from support import RunCommand
 
 from mlx_platform.core.clock import system_clock
@@ -347,3 +347,62 @@ def test_the_commands_end_with_their_codes(
     assert mlx("doctor", "package", "digits@production").code == 0
     assert mlx("doctor", "registry", "letters").code == 3
     assert mlx("history", "digits", "--verify", "--json").document["verdict"] == "pass"
+
+
+def test_a_rollout_that_goes_on_is_told_and_sound(moved: Project) -> None:
+    transit(moved, 3, step=0, weight=5, stable=2)
+    moved.catalog.quarantine(moved.catalog.resolve("digits/3"), "tried by force")
+
+    result = doctor_registry(fresh(moved))
+
+    assert result.exit_code == 0
+    assert "The rollout r1 tries digits/3 for production: step 1 (5 %)." in result.warnings
+
+
+def test_a_rollout_without_its_candidate_is_broken(moved: Project) -> None:
+    transit(moved, 3, step=0, weight=5, stable=2)
+    moved.catalog._backend.writer.delete_version("digits", 3)
+
+    result = doctor_registry(fresh(moved), "digits")
+
+    assert ("rollout", "digits") in wrong(result)
+    assert "mlx rollout abort digits" in result.report.next_steps
+    transit(moved, None, "ABORTED")
+    assert doctor_registry(fresh(moved), "digits", repair=True).exit_code == 0
+
+
+def test_a_rollout_whose_alias_somebody_moved_is_put_right_not_adopted(moved: Project) -> None:
+    transit(moved, 3, step=0, weight=5, stable=2)
+    point(moved, "canary", 1)
+
+    result = doctor_registry(fresh(moved), "digits")
+    (finding,) = [one for one in result.data["findings"] if one["subject"] == "digits@canary"]
+    repaired = doctor_registry(fresh(moved), "digits", repair=True)
+
+    assert finding["command"] == "mlx doctor registry digits --repair"
+    assert repaired.exit_code == 0
+    assert moved.anew()._backend.reader.aliases("digits")["canary"] == 3
+
+
+def test_a_rollout_that_nobody_ended_after_production_moved_is_told(moved: Project) -> None:
+    transit(moved, 3, step=0, weight=5, stable=2)
+    moved.catalog.move("digits", "production", 1, kind="promote", actor="ada")
+
+    (note,) = [text for text in doctor_registry(fresh(moved)).warnings if "rollout" in text]
+
+    assert note.endswith("digits@production is 1 meanwhile, and no server has said that it knows.")
+
+
+def test_what_servers_left_behind_a_rollout_is_tidied_up_once_it_has_ended(moved: Project) -> None:
+    transit(moved, 3, step=0, weight=5, stable=2)
+    moved.catalog.set_model_tags("digits", {"mlx.rollout.lease": "{}", "mlx.rollout.arms.a": "{}"})
+    doctor_registry(fresh(moved), repair=True)
+    assert "mlx.rollout.lease" in moved.anew().sight("digits").tags
+    transit(moved, None, "ABORTED")
+
+    (note,) = [text for text in doctor_registry(fresh(moved)).warnings if "rollout" in text]
+    result = doctor_registry(fresh(moved), repair=True)
+
+    assert note == "A server did not tidy up behind a rollout of digits that has ended."
+    assert result.data["repaired"] == ["What a rollout of digits left behind was removed."]
+    assert [key for key in moved.anew().sight("digits").tags if "rollout" in key] == []

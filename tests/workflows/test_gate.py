@@ -5,10 +5,11 @@ import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
-from projects import Project, evidence_of
+from projects import Project, evidence_of, transit
 from support import RunCommand, clean_environment
 
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
@@ -223,3 +224,39 @@ def test_moving_an_alias_of_a_sqlite_registry_needs_no_mlflow(project: Project) 
     assert run("promote", "digits/2", "--to", "staging", "--when-gates-pass") == "0 False False False"
     assert run("rollback", "digits@staging") == "0 False False False"
     assert run("gate", "digits/1", "--to", "staging") == "0 False False False"
+
+
+@pytest.mark.parametrize("kind", ["shadow", "rollout"])
+def test_what_a_rollout_finds_out_can_be_asked_for(project: Project, kind: Any) -> None:
+    policy = {"production": PromotionSettings(needs=(kind,))}
+    object.__setattr__(project.context, "settings", replace(project.settings, promotion=policy))
+
+    missing = gate(project.context, "digits/2", to="production")
+    version = project.catalog.resolve("digits/2")
+    project.catalog.record(version, evidence_of(version, kind=kind))
+
+    assert (missing.exit_code, missing.data["commands"]) == (7, ["mlx rollout start digits/2"])
+    assert gate(project.context, "digits/2", to="production").exit_code == 0
+
+
+def test_a_version_that_a_rollout_took_back_stays_in_quarantine(project: Project) -> None:
+    project.catalog.quarantine(project.catalog.resolve("digits/2"), "Rollout r1: 4 % of requests failed")
+
+    result = gate(project.context, "digits/2", to="staging")
+
+    assert result.exit_code == 5
+    quarantine = next(one for one in result.data["gates"] if one["name"] == "quarantine")
+    assert quarantine["message"] == "digits/2 is quarantined: Rollout r1: 4 % of requests failed."
+    assert quarantine["override"] == ["quarantine"]
+
+
+def test_whoever_would_end_a_rollout_by_a_move_is_told_before(project: Project) -> None:
+    project.catalog.move("digits", "production", 1, kind="promote", actor="ada")
+    transit(project, 2, step=0, weight=5)
+    record(project, "digits/3")
+
+    (warning,) = gate(project.context, "digits/3", to="production").warnings
+
+    assert "The rollout r1 tries digits/2 for production" in warning
+    assert "ends it as superseded" in warning
+    assert gate(project.context, "digits/3", to="staging").warnings == ()

@@ -1,10 +1,11 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from projects import Project
+from projects import Project, transit
 
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import NotFoundError, UsageError
+from mlx_platform.core.report import Table
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.registry.catalog import Catalog
 from mlx_platform.workflows.context import make_context
@@ -126,3 +127,62 @@ def test_an_alias_that_nobody_ever_held_names_the_closest(moved: Project) -> Non
         history(moved.context, "digits@producton")
 
     assert "'production'" in caught.value.hint
+
+
+def test_a_rollout_stands_among_the_moves_and_its_state_above_them(project: Project) -> None:
+    project.catalog.move("digits", "production", 1, kind="promote", actor="ada")
+    transit(project, 2, "SHADOW", step=0, shadow=100)
+    transit(project, 2, step=1, weight=5)
+
+    result = history(project.context, "digits", verify=True)
+
+    assert result.report.summary == "1 move and 2 transitions of 1 rollout of digits."
+    assert result.report.checks[0].measured.startswith("1 move and 2 transitions of 1 rollout, 0 lost")
+    assert ("rollout", "The rollout r1 tries digits/2 for production: step 2 (5 %).") in [
+        (fact.label, fact.value) for fact in result.report.facts
+    ]
+    assert result.data["rollout"]["weight"] == 5
+    (table,) = result.report.sections
+    assert isinstance(table, Table)
+    assert [(row[2], row[5], row[8]) for row in table.rows] == [
+        ("canary", "rollout", "r1: step 2 (5 %)"),
+        ("canary", "rollout", "r1: step 1 (100 % copied)"),
+        ("production", "promote", ""),
+    ]
+    assert history(project.context, "digits@production").report.summary == "1 move of digits@production."
+
+
+def test_the_move_that_ends_a_rollout_names_it_and_nothing_goes_on(project: Project) -> None:
+    project.catalog.move("digits", "production", 1, kind="promote", actor="ada")
+    transit(project, 2, "PROMOTING", step=1, weight=100)
+    project.catalog.move(
+        "digits", "production", 2, kind="promote", actor="server-1", evidence={"rollout": "r1"}
+    )
+    transit(project, None, "PROMOTED")
+
+    result = history(project.context, "digits")
+
+    (table,) = result.report.sections
+    assert isinstance(table, Table)
+    assert [row[8] for row in table.rows[:2]] == ["r1: promoted", "rollout r1"]
+    assert result.data["rollout"] is None
+    assert [fact.label for fact in result.report.facts] == ["journal"]
+
+
+def test_what_a_rollout_was_doing_at_a_moment_is_answered(moved: Project) -> None:
+    at = START + timedelta(hours=4)
+    moved.__dict__["context"] = make_context(moved.settings, clock=lambda: at)
+    transit(moved, 2, step=1, weight=5)
+    moved.__dict__["context"] = make_context(moved.settings, clock=lambda: at + timedelta(hours=1))
+    transit(moved, None, "ABORTED")
+
+    during = history(moved.context, "digits", at=rfc3339(at))
+    after = history(moved.context, "digits", at="0s")
+
+    assert during.data["live"] == {"canary": 2, "production": 1, "staging": 3}
+    assert during.data["rollout"]["state"] == "STEP"
+    assert [fact.value for fact in during.report.facts] == [
+        "The rollout r1 tries digits/2 for production: step 2 (5 %)."
+    ]
+    assert after.data["live"] == {"canary": None, "production": 1, "staging": 3}
+    assert after.data["rollout"] is None

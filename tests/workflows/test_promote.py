@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 import pytest
-from projects import Project, evidence_of
+from projects import Project, evidence_of, transit
 
 from mlx_platform.core.errors import ConflictError, GateFailedError, IntegrityError, UsageError
 from mlx_platform.core.evidence import Evidence
@@ -354,3 +354,25 @@ def test_a_first_promotion_does_not_propose_a_rollback_that_cannot_be(project: P
 
     assert first == ("mlx serve digits@production",)
     assert second == ("mlx serve digits@production", "mlx rollback digits")
+
+
+def test_a_promotion_during_a_rollout_moves_and_says_that_it_ends_it(project: Project) -> None:
+    promote(project.context, "digits/1", to="production", override=("all",), reason="x")
+    transit(project, 2, step=0, weight=5)
+
+    staged = promote(project.context, "digits/3", to="staging")
+    result = promote(project.context, "digits/3", to="production", override=("all",), reason="x")
+
+    assert staged.warnings == ()
+    assert result.data["changed"]
+    assert "A move of digits@production by hand ends it as superseded" in result.warnings[0]
+
+
+def test_the_alias_of_a_rollout_is_not_promoted_to(project: Project) -> None:
+    promote(project.context, "digits/1", to="production", override=("all",), reason="x")
+    transit(project, 2, step=0, weight=5)
+
+    for dry_run in (True, False):
+        with pytest.raises(ConflictError, match="digits@canary belongs to a rollout") as caught:
+            promote(project.context, "digits/3", to="canary", dry_run=dry_run)
+    assert caught.value.hint == "End it with: mlx rollout abort digits"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import Project, evidence_of
+from projects import Project, evidence_of, transit
 from support import clean_environment
 
 from mlx_platform.core.errors import (
@@ -285,3 +285,16 @@ def test_an_archived_target_says_how_to_take_it_out(moved: Project) -> None:
     with pytest.raises(ConflictError) as caught:
         rollback(moved.context, "digits", to="1")
     assert "mlx archive digits/1 --undo" in caught.value.hint
+
+
+def test_a_rollback_during_a_rollout_moves_and_says_that_it_ends_it(project: Project) -> None:
+    for number in (3, 1):
+        project.catalog.move("digits", "production", number, kind="promote", actor="ada")
+    transit(project, 2, step=0, weight=5)
+
+    with pytest.raises(ConflictError, match="digits@canary belongs to a rollout"):
+        rollback(project.context, "digits@canary")
+    result = rollback(project.context, "digits")
+
+    assert (result.data["before"], result.data["after"]) == (1, 3)
+    assert "ends it as superseded" in result.warnings[0]

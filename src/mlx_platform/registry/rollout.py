@@ -50,9 +50,9 @@ class Transition:
     def phrase(self) -> str:
         """The state in a few words: `step 2 (5 %)`, `paused in step 1 (100 % copied): no data`, `aborted`."""
         place = f"step {self.step + 1}" if self.step is not None else "a step"
-        share = (
-            f" ({self.weight:g} %)" if self.weight else f" ({self.shadow:g} % copied)" if self.shadow else ""
-        )
+        share = f" ({self.weight:g} %)" if self.weight else ""
+        if not share and self.shadow:
+            share = f" ({self.shadow:g} % copied)"
         match self.state:
             case "":
                 words = "in a state that cannot be read"
