@@ -8,7 +8,6 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.evaluation.ab import (
     Difference,
     Sample,
-    detectable_effect,
     difference,
     required_samples,
     student_quantile,
@@ -65,15 +64,6 @@ def test_numbers_are_planned_by_their_deviation() -> None:
 def test_what_cannot_be_planned_is_refused(base: float, effect: float) -> None:
     with pytest.raises(UsageError):
         required_samples(base=base, effect=effect)
-
-
-@pytest.mark.parametrize("deviation", [0.0, 5.0])
-def test_the_detectable_effect_is_the_way_back(deviation: float) -> None:
-    base = 5.0 if deviation else 0.2
-    needed = required_samples(base=base, effect=0.05, deviation=deviation, share=0.3)[1]
-    effect = detectable_effect(needed, base=base, deviation=deviation, alpha=0.05, power=0.8, share=0.3)
-
-    assert effect == pytest.approx(0.05, rel=0.01)
 
 
 @pytest.mark.parametrize("degrees", [1.0, 3.7, 30.0, 5000.0])

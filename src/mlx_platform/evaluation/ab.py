@@ -106,24 +106,6 @@ def _share_samples(base: float, other: float, at_null: float, at_effect: float, 
     return ((under_null + under_effect) / (other - base)) ** 2
 
 
-def detectable_effect(
-    count: int, *, base: float, deviation: float = 0.0, alpha: float, power: float, share: float
-) -> float:
-    """The smallest difference that `count` outcomes of the candidate find, as `required_samples` plans."""
-    low, high = 0.0, deviation * 1e3 if deviation else max(base, 1.0 - base)
-    for _ in range(60):
-        middle = (low + high) / 2
-        needed = (
-            required_samples(
-                base=base, effect=middle, deviation=deviation, alpha=alpha, power=power, share=share
-            )[1]
-            if middle > high * 1e-6
-            else _MOST
-        )
-        low, high = (middle, high) if needed > count else (low, middle)
-    return high
-
-
 def difference(stable: Sample, candidate: Sample, confidence: float = 0.95) -> Difference:
     """Candidate minus stable, with interval and two-sided p-value.
 

@@ -64,6 +64,25 @@ def upper_bound(count: int, trials: int, confidence: float = 0.95) -> float:
     return high
 
 
+def sequential_evidence(count: int, trials: int, share: float) -> float:
+    """How strongly failures speak against a share of at most `share`; it may be asked at any time.
+
+    The logarithm of a mixture of likelihood ratios against ten higher shares, each with twice the odds of the
+    one before. While the true share is not higher, the chance that this ever exceeds log(1 / alpha) is below
+    alpha, however often somebody looks (Ville, 1939).
+    """
+    odds = share / (1.0 - share)
+    exponents = []
+    for doubling in range(1, 11):
+        other = 2.0**doubling * odds
+        other /= 1.0 + other
+        exponents.append(
+            count * math.log(other / share) + (trials - count) * math.log((1.0 - other) / (1.0 - share))
+        )
+    largest = max(exponents)
+    return largest + math.log(sum(math.exp(exponent - largest) for exponent in exponents) / len(exponents))
+
+
 def abort_count(trials: int, share: float, alpha: float) -> int:
     """The fewest failures among `trials` that are no luck at `share`: P(X >= count) < alpha."""
     low, high = 0, trials + 1

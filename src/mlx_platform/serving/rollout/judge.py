@@ -59,8 +59,7 @@ def judge(
         history: what the look before found, in the same window.
         baking: whether the candidate is promoted, and has all requests.
     """
-    held = _held(plan, step)
-    shadow = plan.steps[held].kind == "shadow" and not baking
+    shadow = in_shadow(plan, step) and not baking
     before = {}
     if history and history.window == window.number:
         before = {found.name: found for found in history.metrics}
@@ -76,7 +75,7 @@ def judge(
             candidate=window.arms.get("shadow" if shadow else "canary") or ArmCounts(),
             copies=window.arms.get("shadow") or ArmCounts(),
             stable=window.arms.get("stable") or ArmCounts(),
-            needed=0 if plan.ab or baking else plan.steps[held].min_requests,
+            needed=0 if plan.ab or baking else plan.steps[_held(plan, step)].min_requests,
             before=before.get(rule.name),
             skip_baseline=plan.skip_baseline,
         )
@@ -87,6 +86,11 @@ def judge(
         metrics.append(compare_arms(plan.ab, window))
     outcome = worst(found.outcome for found in metrics if not found.dry_run)
     return StepVerdict(outcome, tuple(metrics), window.number, look.number, look.elapsed_s)
+
+
+def in_shadow(plan: Plan, step: int) -> bool:
+    """Whether the candidate is only given copies in a step, or in the pause after it."""
+    return plan.steps[_held(plan, step)].kind == "shadow"
 
 
 def _held(plan: Plan, step: int) -> int:
