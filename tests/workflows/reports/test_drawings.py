@@ -46,6 +46,15 @@ def test_a_plot_keeps_its_points_in_the_frame_and_breaks_lines_at_gaps() -> None
     assert (drawn.x_ticks[0].text, drawn.x_ticks[-1].text) == ("0.0", "1.0")
 
 
+def test_a_point_of_a_line_that_stands_alone_is_a_dot() -> None:
+    nan = math.nan
+    points = Points("one", x=(0.0, 1.0, 2.0, 3.0, 4.0), y=(1.0, nan, 2.0, 3.0, nan))
+    (series,) = draw_plot(Plot("t", "x", "y", (points,))).series
+
+    assert [dot.title for dot in series.dots] == ["one: 0, 1"]
+    assert series.path.count("M") == 2
+
+
 def test_dots_have_whiskers_where_their_ends_are_known_and_counts_have_bars() -> None:
     points = Points("m", (0.25, 0.75), (0.2, 0.7), lower=(0.1, math.nan), upper=(0.3, math.nan))
     drawn = draw_plot(Plot("t", "x", "y", (points,), kind="dots", counts=((0, 0.5, 200), (0.5, 1.0, 2))))

@@ -110,15 +110,17 @@ def _vertical(section: Plot) -> Iterable[float]:
 
 
 def _series(series: Points, kind: str, horizontal: Scale, vertical: Scale) -> DrawnSeries:
+    """A line, or dots; a point of a line that has no neighbours is a dot, since no line leads to it."""
     dots, commands, pen = [], [], "M"
+    drawn = [math.isfinite(x) and math.isfinite(y) for x, y in zip(series.x, series.y, strict=True)]
     for place, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
-        if not (math.isfinite(x) and math.isfinite(y)):
+        if not drawn[place]:
             pen = "M"
             continue
         at, height = horizontal(x), vertical(y)
         commands.append(f"{pen}{at:.1f} {height:.1f}")
         pen = "L"
-        if kind == "dots":
+        if kind == "dots" or not any(drawn[max(0, place - 1) : place] + drawn[place + 1 : place + 2]):
             top, bottom = (
                 vertical(ends[place]) if ends and math.isfinite(ends[place]) else None
                 for ends in (series.upper, series.lower)

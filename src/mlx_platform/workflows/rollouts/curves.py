@@ -63,10 +63,11 @@ def curves(context: Context, seen: Seen) -> tuple[Section | Drawing, ...]:
     """What there is to draw of a rollout, for the report."""
     looks = kept_looks(context.settings, seen)
     end = seen.now if seen.rollout.active else seen.events[-1].time
-    axis = Axis.of(seen.rollout.started_at, max([end, *(look.at for look in looks)]))
+    end = max([end, *(look.at for look in looks)])
+    axis = Axis.of(seen.rollout.started_at, end)
     drawn: list[Section | Drawing] = [_shares(seen, axis, end)]
     if looks:
-        drawn += _arms(looks, axis)
+        drawn += _arms(looks, seen, axis, axis(end))
         drawn.append(_look_table(looks, seen))
     return tuple(drawn)
 
@@ -132,15 +133,24 @@ def _share(value: Any) -> float:
     return float(value) if plain and 0 <= value <= 100 else 0.0
 
 
-def _arms(looks: Sequence[Look], axis: Axis) -> list[Plot]:
+def _arms(looks: Sequence[Look], seen: Seen, axis: Axis, end: float) -> list[Plot]:
     """Both arms at every look: what they have counted since their step began."""
-    plots = [
-        _plot("Errors", "% of the requests", looks, axis, _error_rate),
-        _plot("Latency, P50", "milliseconds", looks, axis, lambda arm: 1000 * arm.latency.quantile(0.5)),
-        _plot("Latency, P99", "milliseconds", looks, axis, lambda arm: 1000 * arm.latency.quantile(0.99)),
-        _plot("Copies whose answers differ", "% of the copies", looks, axis, _difference),
-    ]
+    wanted = (
+        ("Errors", "% of the requests", _error_rate, _limit(seen, "errors")),
+        ("Latency, P50", "milliseconds", lambda arm: 1000 * arm.latency.quantile(0.5), None),
+        ("Latency, P99", "milliseconds", lambda arm: 1000 * arm.latency.quantile(0.99), None),
+        ("Copies whose answers differ", "% of the copies", _difference, _limit(seen, "disagree")),
+    )
+    plots = (
+        _plot(title, unit, looks, axis, value, end=end, limit=limit) for title, unit, value, limit in wanted
+    )
     return [plot for plot in plots if plot is not None]
+
+
+def _limit(seen: Seen, of: str) -> float | None:
+    """The limit of a share in percent, if the plan has one."""
+    rules = seen.rollout.plan.metrics
+    return next((100 * rule.max for rule in rules if rule.of == of and rule.max is not None), None)
 
 
 def _error_rate(arm: ArmCounts) -> float:
@@ -152,15 +162,25 @@ def _difference(arm: ArmCounts) -> float:
 
 
 def _plot(
-    title: str, unit: str, looks: Sequence[Look], axis: Axis, value: Callable[[ArmCounts], float]
+    title: str,
+    unit: str,
+    looks: Sequence[Look],
+    axis: Axis,
+    value: Callable[[ArmCounts], float],
+    *,
+    end: float,
+    limit: float | None,
 ) -> Plot | None:
     series = []
     for arm, name in _NAMES.items():
         points = list(_points(looks, axis, arm, value))
         if any(math.isfinite(y) for _, y in points):
-            xs, ys = zip(*points, strict=True)
+            # What is not finite is not drawn, and still belongs to the scales: all pages begin at 0.
+            xs, ys = zip((0.0, math.nan), *points, (end, math.nan), (math.nan, 0.0), strict=True)
             series.append(Points(name, tuple(xs), tuple(ys)))
-    return Plot(title, axis.title, unit, tuple(series), note=_NOTE) if series else None
+    guide = None if limit is None else ((0.0, limit), (end, limit))
+    note = _NOTE if limit is None else f"{_NOTE} The dashed line is the limit."
+    return Plot(title, axis.title, unit, tuple(series), guide=guide, note=note) if series else None
 
 
 _NOTE = "At each look, counted since its step began; a line ends where the next step does."

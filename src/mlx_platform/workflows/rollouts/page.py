@@ -77,7 +77,7 @@ def facts(seen: Seen) -> tuple[Fact, ...]:
         "state": f"{rollout.state} since {since}, {ago}" if rollout.active else f"{rollout.state} at {since}",
         "because": why_text(rollout),
         "who": printable(rollout.actor, 80),
-        "traffic": _traffic(rollout) if rollout.active else "none",
+        "traffic": _traffic(rollout) if rollout.active else "",
         "next": next_text(seen),
         "leads": printable(seen.leader, 80) if rollout.active else "",
     }
@@ -270,7 +270,7 @@ def document(seen: Seen) -> dict[str, Any]:
         "now": rfc3339(seen.now),
         "next": next_text(seen) or None,
         "ready_at": _ready_at(seen),
-        "leader": seen.leader or None,
+        "leader": (seen.leader if rollout.active else "") or None,
         "event": rollout.event,
         "look": seen.look.look if seen.look else None,
         "metrics": [dict(metric) for metric in _metrics(seen)],

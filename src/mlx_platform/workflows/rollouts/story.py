@@ -109,7 +109,7 @@ def _story(context: Context, seen: Seen) -> Result:
         "Transitions",
         ("event", "time", "state", "step", "weight", "who", "why"),
         tuple(_cells(event, found) for event, found in steps),
-        numeric=(0, 4),
+        numeric=(0, 3, 4),
     )
     return Result(
         command="rollout history",
@@ -146,5 +146,6 @@ def _cells(event: Event, found: Rollout | None) -> tuple[str, ...]:
         f"{found.step + 1} of {len(found.plan.steps)}",
         share if found.active else "0 %",
         printable(event.actor, 80),
-        page.why_text(found),
+        # Whoever takes over leaves the state as it was, and says so beside it.
+        page.why_text(found) if event.actor == found.actor else printable(event.reason, 500),
     )
