@@ -395,11 +395,8 @@ def warnings_of(plan: Plan) -> tuple[str, ...]:
     holds = [step for step in plan.steps if step.kind != "pause" and not step.promotes]
     for rule in plan.metrics:
         for step in holds:
-            if (
-                rule.kind != "proportion"
-                or rule.max is None
-                or not rule.applies(shadow=step.kind == "shadow")
-            ):
+            applies = rule.applies(shadow=step.kind == "shadow") and not plan.ab  # which has its own count
+            if rule.kind != "proportion" or rule.max is None or not applies:
                 continue
             needed = requests_to_pass(0, rule.max)
             if step.min_requests < needed:

@@ -76,7 +76,7 @@ def _summary(plan: Plan, problems: tuple[str, ...], source: str) -> str:
 
 def _facts(plan: Plan) -> tuple[Fact, ...]:
     facts = {
-        "at best": duration(shortest(plan)),
+        "at best": "" if plan.ab else duration(shortest(plan)),
         "at most": f"{duration(longest(plan))}; then it waits for somebody",
         "deadline": f"{duration(plan.deadline_s)}, without pauses",
         "warm-up": f"{plural(plan.warmup_requests, 'request')} and {duration(plan.warmup_s)} of each step",

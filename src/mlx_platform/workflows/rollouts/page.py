@@ -62,7 +62,16 @@ def summary(seen: Seen) -> str:
     rollout = seen.rollout
     text = f"{rollout.ref}: {place_text(rollout)}"
     why = why_text(rollout) if rollout.state not in {"SHADOW", "STEP", "BAKING", "PROMOTED"} else ""
+    if rollout.state == "COMPLETED" and rollout.plan.ab:
+        why = _answer(rollout) or why
     return f"{text}: {why.rstrip('.')}." if why else f"{text}."
+
+
+def _answer(rollout: Rollout) -> str:
+    """What an A/B test has found."""
+    metric = rollout.plan.ab.metric if rollout.plan.ab else ""
+    found = next((verdict for verdict in rollout.verdicts if verdict.get("name") == metric), {})
+    return printable(str(found.get("message", "")), 500)
 
 
 def facts(seen: Seen) -> tuple[Fact, ...]:
@@ -200,11 +209,14 @@ def check_of(document: Mapping[str, Any], plan: Plan) -> Check:
     """One metric of a look, as its event or its tag has it."""
     name = printable(str(document.get("name", "")), 80)
     rule = next((rule for rule in plan.metrics if rule.name == name), None)
+    asked = limit(rule) if rule else ""
+    if plan.ab and name == plan.ab.metric:
+        asked = f"two-sided, {plan.ab.alpha:g}"
     return Check(
         name=name,
         verdict=_verdict(document),
         measured=measured_text(document, rule.kind if rule else ""),
-        threshold=limit(rule) if rule else "",
+        threshold=asked,
         message=printable(str(document.get("message", "")), 500),
         group="rollout",
         skipped="dry run: decides nothing" if document.get("dry_run") else "",
@@ -257,6 +269,7 @@ def document(seen: Seen) -> dict[str, Any]:
         "active": rollout.active,
         "waits": rollout.active and seen.settled,
         **{key: found.get(key) for key in ("state", "cause", "reason", "actor", "channel")},
+        "winner": winner(rollout),
         "version": rollout.candidate,
         "digest": rollout.candidate_digest,
         "stable": rollout.stable,
@@ -287,6 +300,15 @@ def document(seen: Seen) -> dict[str, Any]:
             for said in seen.processes
         ],
     }
+
+
+def winner(rollout: Rollout) -> str | None:
+    """Who won an A/B test: `candidate`, `stable` or `none`; null before it is over, and without one."""
+    if rollout.state != "COMPLETED" or rollout.plan.ab is None:
+        return None
+    metric = rollout.plan.ab.metric
+    found = (verdict for verdict in rollout.verdicts if verdict.get("name") == metric)
+    return next((str(verdict.get("reason", "none")) for verdict in found), None)
 
 
 def _metrics(seen: Seen) -> Iterable[Mapping[str, Any]]:

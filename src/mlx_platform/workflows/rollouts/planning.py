@@ -62,13 +62,7 @@ def read_plan(
 def step_table(plan: Plan, title: str) -> Table:
     """The steps, what each holds for, and how much traffic that takes."""
     rows = tuple(
-        (
-            str(place),
-            step.title,
-            f"{step.min_requests:,}" if step.kind != "pause" and not step.promotes else "",
-            _hold(step),
-            _traffic(step),
-        )
+        (str(place), step.title, _requests(step, plan), _hold(step), _traffic(step, plan))
         for place, step in enumerate(plan.steps, 1)
     )
     return Table(title, ("#", "step", "requests", "holds for", "takes, of all"), rows, numeric=(2, 4))
@@ -114,8 +108,9 @@ def ab_text(rule: AbRule) -> str:
     base = f"{rule.base:g}" if rule.binary else f"{rule.base:g} (deviation {rule.deviation:g})"
     needed = " + ".join(f"{count:,}" for count in rule.required)
     return (
-        f"{needed} requests with an outcome (stable + candidate) show a difference of {rule.min_effect:g} "
-        f"in {rule.metric} from {base}: power {rule.power:g}, level {rule.alpha:g}, two-sided"
+        f"needs {needed} requests with an outcome (stable + candidate) to see a difference of "
+        f"{rule.min_effect:g} in {rule.metric} from {base} "
+        f"(two-sided, level {rule.alpha:g}, power {rule.power:g})"
     )
 
 
@@ -149,10 +144,22 @@ def _hold(step: Step) -> str:
     return f"{duration(step.min_duration_s)}{most}"
 
 
-def _traffic(step: Step) -> str:
+def _requests(step: Step, plan: Plan) -> str:
+    """Those of the candidate that a step needs."""
+    if step.kind == "pause" or step.promotes:
+        return ""
+    return f"{plan.ab.required[1] if plan.ab else step.min_requests:,}"
+
+
+def _traffic(step: Step, plan: Plan) -> str:
+    """The requests that it takes until the candidate has its own."""
     if step.kind == "pause" or step.promotes or step.percent <= 0:
         return ""
-    return f"{step.min_requests * 100 / step.percent:,.0f}"
+    share = step.percent / 100
+    if plan.ab:
+        stable, candidate = plan.ab.required
+        return f"{max(stable / (1 - share), candidate / share):,.0f}"
+    return f"{step.min_requests / share:,.0f}"
 
 
 def _decides(rule: MetricRule) -> str:

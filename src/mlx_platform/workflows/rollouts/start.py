@@ -145,7 +145,7 @@ def _begin(
     _judge(context, version, sight, plan, force=force)
     _refuse_other_signature(context, version, stable)
     if plan.ab:
-        say(f"The test needs {ab_text(plan.ab)}.")
+        say(f"The test {ab_text(plan.ab)}.")
     after = sight.head
     if active:
         after = _put_aside(context, active, sight, version)
