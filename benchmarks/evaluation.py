@@ -6,7 +6,6 @@ intervals: reading the file, tokenizing, running, collecting the answers.
 """
 
 import argparse
-import ast
 import os
 import statistics
 import sys
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from docstrings import docstrings_of
 from encoder import build, check, embed, tokens
 from measure import cost_of, spread, table
 
@@ -35,7 +35,6 @@ from mlx_platform.workflows.evaluation.answerer import Running
 BUDGET = 1.15
 BATCH = 64
 MLX = str(Path(sys.executable).parent / "mlx")
-_SHORTEST, _LONGEST = 40, 600  # characters of a text
 _CLASSES = 8
 _WIDE = 64  # columns of the rows that memory is measured with
 
@@ -176,24 +175,12 @@ def _docstrings(count: int) -> tuple[list[str], list[str]]:
         parts = path.relative_to(library).with_suffix("").parts
         if parts[0] in ("site-packages", "test", "idlelib", "lib2to3"):
             continue
-        found.setdefault(parts[0], []).extend(_paragraphs(path))
+        found.setdefault(parts[0], []).extend(docstrings_of(path))
     largest = sorted(found, key=lambda name: (-len(found[name]), name))[:_CLASSES]
     pairs = [(text, name) for name in largest for text in islice(found[name], -(-count // _CLASSES))]
     order = np.random.default_rng(0).permutation(len(pairs))[:count]
     texts, labels = zip(*(pairs[place] for place in order), strict=True)
     return list(texts), list(labels)
-
-
-def _paragraphs(path: Path) -> Iterator[str]:
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
-            text = (ast.get_docstring(node) or "")[:_LONGEST]
-            if len(text) >= _SHORTEST:
-                yield text
 
 
 def _memory(folder: Path) -> None:

@@ -1,18 +1,18 @@
 """Real networks with real rows to calibrate on and to be judged by."""
 
-import ast
 import json
 import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from docstrings import docstrings_of
 from encoder import build, embed, tokens
 
 Feeds = dict[str, npt.NDArray[Any]]
@@ -22,7 +22,6 @@ LENGTH = 128  # tokens of the text that is raced
 _PACKAGES = ("mlflow", "numpy", "pandas", "scipy", "sklearn")
 _HEAD_ROWS = 1000
 _FIT_FILES = 300
-_SHORTEST, _LONGEST = 40, 600  # characters of a text
 _FILES = Path(__file__).parents[1] / "examples" / "evaluation_magika" / "prepare.py"
 
 
@@ -87,23 +86,11 @@ def _docstrings(count: int) -> tuple[list[str], Answer]:
             if len(found) >= share:
                 break
             if "tests" not in path.parts:
-                found |= dict.fromkeys(_starts(path))
+                found |= dict.fromkeys(docstrings_of(path))
         pairs += [(text, label) for text in list(found)[:share]]
     order = np.random.default_rng(0).permutation(len(pairs))[:count]
     texts, labels = zip(*(pairs[place] for place in order), strict=True)
     return list(texts), np.array(labels)
-
-
-def _starts(path: Path) -> Iterator[str]:
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
-            text = (ast.get_docstring(node) or "")[:_LONGEST]
-            if len(text) >= _SHORTEST:
-                yield text
 
 
 def files_task(folder: Path) -> Task:

@@ -4,7 +4,7 @@
 
 Two real networks and real rows: a text encoder with a head that tells packages by their docstrings, and a
 classifier of files, with the files of this machine. Speeds are taken in turns with the float32 model, one row
-at a time on one thread.
+at a time on one thread, by what that thread computes, in rounds that all candidates take part in.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from mlx_platform.core.errors import MlxError
 from mlx_platform.inference.session import runtime
 from mlx_platform.quantize.agreement import mean_divergence
 from mlx_platform.quantize.calibrate import Range, calibrate
-from mlx_platform.quantize.latency import race
+from mlx_platform.quantize.latency import ROUNDS, Pairs, Race, clock_of, one_round, summarize
 from mlx_platform.quantize.methods import METHODS, make, plan_of
 from mlx_platform.quantize.prepare import Prepared, prepare
 from mlx_platform.quantize.rule import Rule, parse_rule
@@ -39,6 +39,7 @@ MLX = str(Path(sys.executable).parent / "mlx")
 _ALLOWED = ["MatMul", "Gemm", "Conv", "Gather"]
 _CALIBRATION_BUDGET = 1.2  # times the CPU of ONNX Runtime's MinMax
 _MEMORY_BUDGET = 512  # MB
+_ROUND_SECONDS, _ROUND_PAIRS = 1.0, 50
 PARTS = ("calibration", "texts", "files", "refusals")
 
 
@@ -74,14 +75,17 @@ def _candidates(task: Task, folder: Path) -> None:
     folder.mkdir()
     before = _Session(task.model)
     expected = before.answers(task.judged)
+    made = dict(_made(task, folder))
+    sessions = {name: _Session(path) for name, path in made.items() if not isinstance(path, MlxError)}
+    races = _races(
+        before.caller(task.raced), {name: session.caller(task.raced) for name, session in sessions.items()}
+    )
     lines = []
-    for name, path in _made(task, folder):
+    for name, path in made.items():
         if isinstance(path, MlxError):
             lines.append((name, path.message[:60], "", "", "", "", ""))
             continue
-        after = _Session(path)
-        found = after.answers(task.judged)
-        timed = race(before.caller(task.raced), after.caller(task.raced), seconds=4.0)
+        found, timed = sessions[name].answers(task.judged), races[name]
         lines.append(
             (
                 name,
@@ -100,6 +104,28 @@ def _candidates(task: Task, folder: Path) -> None:
         lines,
         ("candidate", "size, times", "agreement", "accuracy", "KL", "times as fast", "ms before / after"),
     )
+
+
+def _races(before: Callable[[], object], after: Mapping[str, Callable[[], object]]) -> Mapping[str, Race]:
+    """Every candidate against the original, round by round, each round in an order that has moved on."""
+    names = list(after)
+    rounds: dict[str, list[Pairs]] = {name: [] for name in names}
+    for call in after.values():
+        call()
+    for number in range(ROUNDS):
+        first = number * len(names) // ROUNDS
+        for name in names[first:] + names[:first]:
+            rounds[name].append(
+                one_round(
+                    before,
+                    after[name],
+                    seconds=_ROUND_SECONDS,
+                    most=_ROUND_PAIRS,
+                    clock=clock_of(1),
+                    swapped=bool(number % 2),
+                )
+            )
+    return {name: summarize(found) for name, found in rounds.items()}
 
 
 def _made(task: Task, folder: Path) -> Iterator[tuple[str, Path | MlxError]]:

@@ -1,6 +1,6 @@
 """Linear models as sources to register, and rows that they can be right or wrong about."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,25 +32,39 @@ names = {names}
 step = "labels"
 output = "probabilities"
 """
-    return _write(folder, nodes, weights, toml.replace("'", '"'), ("probabilities", weights.shape[1]))
+    return write_source(
+        folder,
+        nodes,
+        {"w": weights},
+        toml.replace("'", '"'),
+        len(weights),
+        ("probabilities", weights.shape[1]),
+    )
 
 
 def regressor(folder: Path, weights: np.ndarray) -> Path:
     """A source folder: the columns in file order times the weights [columns, 1]."""
     nodes = [helper.make_node("MatMul", ["x", "w"], ["value"])]
-    return _write(folder, nodes, weights, 'format = 1\ntask = "regression"\n', ("value", 1))
+    toml = 'format = 1\ntask = "regression"\n'
+    return write_source(folder, nodes, {"w": weights}, toml, len(weights), ("value", 1))
 
 
-def _write(
-    folder: Path, nodes: list[onnx.NodeProto], weights: np.ndarray, toml: str, output: tuple[str, int]
+def write_source(
+    folder: Path,
+    nodes: Sequence[onnx.NodeProto],
+    weights: Mapping[str, np.ndarray],
+    toml: str,
+    columns: int,
+    output: tuple[str, int],
 ) -> Path:
+    """A source folder with a graph of the input `x` [n, columns] and an output of a name and a width."""
     folder.mkdir(parents=True)
     graph = helper.make_graph(
-        nodes,
-        "linear",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", len(weights)])],
+        list(nodes),
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", columns])],
         [helper.make_tensor_value_info(output[0], TensorProto.FLOAT, ["n", output[1]])],
-        [numpy_helper.from_array(weights.astype(np.float32), "w")],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, folder / "model.onnx")

@@ -10,8 +10,10 @@ from smaller import quantize
 
 from mlx_platform.core.errors import UndecidedError
 from mlx_platform.quantize.agreement import relative_error
+from mlx_platform.quantize.inspect import inspect_file
 from mlx_platform.quantize.methods import Made
 from mlx_platform.quantize.runtime import start
+from mlx_platform.quantize.storage import files_of, size_with_weights
 from mlx_platform.quantize.target import ARM, AVX2, VNNI, Target, this_machine
 
 
@@ -244,3 +246,28 @@ def test_fusions_are_shown_before_and_after(save_model, tmp_path: Path) -> None:
     assert "Relu" not in verified.optimized_before
     assert verified.operators_after["DequantizeLinear"] > verified.optimized_after.get("DequantizeLinear", 0)
     assert verified.optimized_after["QLinearConv"] == 1
+
+
+def test_weights_beside_the_file_count_wherever_in_the_graph_they_are(save_model, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def branch(name: str) -> onnx.GraphProto:
+        weight = numpy_helper.from_array(rng.normal(size=(16, 16)).astype(np.float32), f"{name}_w")
+        node = helper.make_node("MatMul", ["x", f"{name}_w"], [name], f"{name}_layer")
+        value = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 16])
+        return helper.make_graph([node], name, [], [value], [weight])
+
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+        helper.make_node("Cast", ["m"], ["b"], to=onnx.TensorProto.BOOL),
+        helper.make_node("If", ["b"], ["y"], then_branch=branch("p"), else_branch=branch("q")),
+    ]
+    plain = save_model(nodes, {"x": ["n", 16]}, {"y": ["n", 16]}, {})
+    path = tmp_path / "apart.onnx"
+    onnx.save_model(
+        onnx.load(plain), path, save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+
+    assert files_of(path) == (path, tmp_path / "weights.bin")
+    assert size_with_weights(path) == path.stat().st_size + 2 * 4 * 256
+    assert inspect_file(path).external == 2

@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import orjson
@@ -20,6 +21,14 @@ def test_what_one_process_measured_another_recalls(tmp_path: Path) -> None:
         assert again.recall(frozenset()) == Distance(1e-9, 0.0)
         assert again.recall(frozenset({"a"})) is None
         assert again.measured == 2
+
+
+def test_an_infinite_distance_is_recalled_as_such(tmp_path: Path) -> None:
+    with open_state(tmp_path, KEY) as state:
+        state.keep(frozenset({"a"}), Distance(math.inf, 1.0))
+
+    with open_state(tmp_path, KEY) as again:
+        assert again.recall(frozenset({"a"})) == Distance(math.inf, 1.0)
 
 
 def test_a_candidate_that_was_seen_before_is_no_new_look(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from disks import small_disk
 from projects import Project, copy_project
 from support import Outcome, RunCommand, clean_environment
 
@@ -146,19 +147,6 @@ def test_a_read_only_folder_can_be_read_and_refuses_writes(project: Project) -> 
 
     assert "cannot be written" in refused
     assert project.database.read_bytes() == before
-
-
-@contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[bool]:
-    """A file system of its own where that is allowed; whether it is."""
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    mounted = os.geteuid() == 0 and subprocess.run(command, check=False, capture_output=True).returncode == 0
-    try:
-        yield mounted
-    finally:
-        if mounted:
-            subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.parametrize(

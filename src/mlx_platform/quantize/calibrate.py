@@ -13,7 +13,7 @@ from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.quantize.runtime import refused, start
-from mlx_platform.quantize.storage import load, save_showing
+from mlx_platform.quantize.storage import load, remove, save_showing
 
 BINS = 2048
 _ELEMENTS = {"float32": "float", "float64": "double", "object": "string"}  # as ONNX Runtime names them
@@ -139,6 +139,7 @@ def calibrate(
     watched = folder / "watched.onnx"
     save_showing(load(prepared), tensors, watched)
     session = start(watched, level="basic", threads=threads)
+    remove(watched)
     inputs = {value.name: value for value in session.get_inputs()}
     computed = [name for name in tensors if name not in inputs]
     seen = {name: Histogram(extremes_only=extremes_only) for name in tensors}

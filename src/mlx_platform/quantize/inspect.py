@@ -138,7 +138,11 @@ def inspect(model: Any) -> Inspection:
         settled=_settled(graph),
         in_subgraphs=sum(node.op_type in WEIGHT_INPUT for node in inner),
         unnamed=sum(not node.name for node in graph.node),
-        external=sum(tensor.data_location == tensor.EXTERNAL for tensor in graph.initializer),
+        external=sum(
+            tensor.data_location == tensor.EXTERNAL
+            for part in all_graphs(graph)
+            for tensor in part.initializer
+        ),
         integer_nodes=sum(is_integer(node.op_type) for node in (*graph.node, *inner)),
         numbers=sum(math.prod(tensor.dims) for tensor in weights),
         matrices=sum(map(_is_matrix, weights)),

@@ -62,6 +62,7 @@ def refused(verb: str) -> Iterator[None]:
         state.InvalidArgument,
         state.InvalidGraph,
         state.InvalidProtobuf,
+        state.NoSuchFile,
         state.NotImplemented,
         state.RuntimeException,
         onnx.checker.ValidationError,

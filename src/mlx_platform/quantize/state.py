@@ -1,6 +1,7 @@
 """What a search has measured, in a folder, so that an interrupted one goes on where it was."""
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,7 +98,7 @@ class SearchState:
             self._looks = [str(look) for look in content["looks"]]
             for entry in content["measured"]:
                 layers = Reverted(map(str, entry["float"]))
-                self._measured[layers] = Distance(float(entry["divergence"]), float(entry["loss"]))
+                self._measured[layers] = Distance(_number(entry["divergence"]), _number(entry["loss"]))
         except (KeyError, TypeError, ValueError) as error:
             raise problem from error
 
@@ -114,6 +115,11 @@ class SearchState:
             ],
         }
         write_atomic(self._path, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+
+
+def _number(value: Any) -> float:
+    """JSON has no infinity, and null in its place."""
+    return math.inf if value is None else float(value)
 
 
 def key_of(*parts: object) -> str:

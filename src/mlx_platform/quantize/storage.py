@@ -111,7 +111,8 @@ def _external(path: Path) -> list[tuple[str, int]]:
     import onnx
 
     found = []
-    for tensor in load(path, weights=False).graph.initializer:
+    graphs = all_graphs(load(path, weights=False).graph)
+    for tensor in (tensor for graph in graphs for tensor in graph.initializer):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             entries = {entry.key: entry.value for entry in tensor.external_data}
             found.append((entries["location"], int(entries.get("length", 0))))

@@ -17,7 +17,7 @@ from mlx_platform.core.verdict import Verdict
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.quantization.candidates import STATIC, Candidate, Workshop
 from mlx_platform.workflows.quantization.choosing import Choosing
-from mlx_platform.workflows.quantization.coverage import Coverage, baseline_of, check_names, cover
+from mlx_platform.workflows.quantization.coverage import ANSWERED, Coverage, baseline_of, check_names, cover
 from mlx_platform.workflows.quantization.judgement import Answered, Bench, accuracy_gate
 from mlx_platform.workflows.quantization.outcome import Outcome, evidence_of, lineage_of
 from mlx_platform.workflows.quantization.page import result_of
@@ -165,11 +165,15 @@ class _Run:
         baseline, unread = baseline_of(self.subject.package, self.subject.ref)
         source = f"the baseline of {self.subject.ref}"
         renamed = check_names(model, rows.calibration.columns, baseline, source)
+        answered = rows.calibration.spread(ANSWERED)
         with self.context.progress.stage("comparing the calibration rows"):
+            with answered.named():
+                met = model.predict(answered.columns).columns
             coverage = cover(
                 model,
                 rows.calibration.columns,
                 rows.judged,
+                met,
                 before.answers,
                 drift,
                 baseline,

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from linear_models import write_source
+from onnx import helper
 
+YES_OR_NO = 'format = 1\ntask = "classification"\nlabels = ["no", "yes"]\n'
 COLUMNS = [f"p{index:02d}" for index in range(64)]
 
 
@@ -90,21 +92,7 @@ def fragile(tmp_path: Path) -> Path:
         helper.make_node("Gemm", ["x", "w", "b"], ["z"], "layer"),
         helper.make_node("Softmax", ["z"], ["probabilities"], "softmax"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4])],
-        [helper.make_tensor_value_info("probabilities", onnx.TensorProto.FLOAT, ["n", 2])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    folder = tmp_path / "fragile"
-    folder.mkdir()
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
-        folder / "model.onnx",
-    )
-    (folder / "model.toml").write_text('format = 1\ntask = "classification"\nlabels = ["no", "yes"]\n')
-    return folder
+    return write_source(tmp_path / "fragile", nodes, weights, YES_OR_NO, 4, ("probabilities", 2))
 
 
 @pytest.fixture
@@ -138,18 +126,4 @@ def partly_fragile(tmp_path: Path) -> Path:
         helper.make_node("Add", ["s", "n"], ["z"], "sum"),
         helper.make_node("Softmax", ["z"], ["probabilities"], "softmax"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4])],
-        [helper.make_tensor_value_info("probabilities", onnx.TensorProto.FLOAT, ["n", 2])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    folder = tmp_path / "partly"
-    folder.mkdir()
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
-        folder / "model.onnx",
-    )
-    (folder / "model.toml").write_text('format = 1\ntask = "classification"\nlabels = ["no", "yes"]\n')
-    return folder
+    return write_source(tmp_path / "partly", nodes, weights, YES_OR_NO, 4, ("probabilities", 2))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from disks import small_disk
 from projects import Project
 from support import Outcome, run_process
 
@@ -78,19 +79,6 @@ def test_ctrl_c_leaves_nothing(
     assert len(registered.catalog.versions("small")) == 1
 
 
-@contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[bool]:
-    """A file system of its own, in kB, where that is allowed; whether it is."""
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(folder)]
-    mounted = os.geteuid() == 0 and subprocess.run(command, check=False, capture_output=True).returncode == 0
-    try:
-        yield mounted
-    finally:
-        if mounted:
-            subprocess.run(["umount", str(folder)], check=True)
-
-
 def command(project: Project, rows: tuple[Path, Path], *more: object, **variables: str) -> Outcome:
     return run_process(
         ["quantize", "small/1", "--calibration", rows[0], "--data", rows[1], "--max-drop", "2pp", *more],
@@ -102,7 +90,7 @@ def command(project: Project, rows: tuple[Path, Path], *more: object, **variable
 def test_a_full_disk_for_temporary_files_leaves_nothing(
     registered: Project, digit_rows, tmp_path: Path
 ) -> None:
-    with small_disk(tmp_path / "disk", 64) as mounted:
+    with small_disk(tmp_path / "disk", 64 << 10) as mounted:
         if not mounted:
             pytest.skip("no file system can be made here")
         outcome = command(registered, digit_rows, TMPDIR=str(tmp_path / "disk"))
@@ -116,7 +104,7 @@ def test_a_full_disk_for_temporary_files_leaves_nothing(
 def test_a_full_disk_for_the_output_registers_nothing(
     registered: Project, digit_rows, tmp_path: Path
 ) -> None:
-    with small_disk(tmp_path / "disk", 8) as mounted:
+    with small_disk(tmp_path / "disk", 8 << 10) as mounted:
         if not mounted:
             pytest.skip("no file system can be made here")
         with pytest.raises(UsageError, match="No space left"):
@@ -137,7 +125,7 @@ def test_a_folder_that_cannot_be_written_is_enough_for_the_source(
     registered: Project, digit_models, digit_rows, tmp_path: Path
 ) -> None:
     source = tmp_path / "disk"
-    with small_disk(source, 1024) as mounted:
+    with small_disk(source, 1 << 20) as mounted:
         model = source / "small.onnx"
         model.write_bytes(digit_models["perceptron"].read_bytes())
         if mounted:

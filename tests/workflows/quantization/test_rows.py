@@ -252,3 +252,29 @@ def test_columns_that_are_taken_by_their_order_must_be_the_same_in_both_files(
     with pytest.raises(UsageError, match=message):
         read(calibration, data)
     assert set(read(calibration, data, taken=columns[:2]).judged) == set(columns)
+
+
+def test_a_cell_among_rows_that_were_picked_is_named_by_its_row_in_the_file(tmp_path: Path) -> None:
+    picked = calibration_of(70, 3).spread(8)
+    assert (picked.numbers[0], picked.numbers[-1], picked.rows) == (0, 690, 8)
+    column = picked.columns["f1"].astype(object)
+    column[4] = "high"
+
+    with (
+        pytest.raises(UsageError, match=rf"c.parquet: Column 'f1', row {picked.numbers[4]}:"),
+        picked.named(),
+    ):
+        model_of(tmp_path, ["n", 3]).predict({**picked.columns, "f1": column})
+
+
+@pytest.mark.parametrize("side", ["c", "d"])
+def test_a_column_that_one_file_lacks_is_named_with_the_file(write_rows, side: str) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 2))
+    paths = write_rows("c.parquet", rows[:100]), write_rows("d.parquet", rows[100:], np.arange(100))
+    lacking = {"c": 0, "d": 1}[side]
+    import pandas as pd
+
+    pd.read_parquet(paths[lacking]).drop(columns="f1").to_parquet(paths[lacking])
+
+    with pytest.raises(UsageError, match=rf"{side}.parquet has no column 'f1'"):
+        read(*paths, taken=("f0", "f1"))

@@ -209,7 +209,10 @@ class Workshop:
         fixed = any(spec.shape[:1] != (None,) for spec in self.model.spec.inputs)
         if fixed or calibration.rows < BATCH:
             return lone, None
-        return lone, run(self.model.encode(calibration.first(BATCH).columns))
+        batch = calibration.first(BATCH)
+        with batch.named():
+            inputs = self.model.encode(batch.columns)
+        return lone, run(inputs)
 
     def _place(self) -> Path:
         """A folder of its own for every candidate, for large ones are several files."""

@@ -5,18 +5,15 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mlx_platform.core.errors import MlxError, UsageError
 from mlx_platform.core.report import Table
 from mlx_platform.core.settings import DriftSettings
-from mlx_platform.core.tensors import Array, Columns
+from mlx_platform.core.tensors import Columns
 from mlx_platform.core.text import listed, plural, printable
 from mlx_platform.drift.counts import count
 from mlx_platform.drift.feature import Role
 from mlx_platform.drift.profile import Profile, build_profile
 from mlx_platform.drift.verdict import FeatureDrift, Level, compare
-from mlx_platform.workflows.quantization.rows import take
 
 if TYPE_CHECKING:
     from mlx_platform.inference.model import Model
@@ -122,6 +119,7 @@ def cover(
     model: "Model",
     calibration: Columns,
     judged: Columns,
+    met: Columns,
     answers: Columns,
     settings: DriftSettings,
     baseline: "Profile | None" = None,
@@ -134,22 +132,16 @@ def cover(
         model: the float model.
         calibration: feature columns.
         judged: feature columns.
+        met: the answers of the model to some of the calibration rows.
         answers: of the model to the judged rows.
         settings: from which distance two distributions differ.
         baseline: what the model was trained on, as its package says.
         source: the name of the baseline.
-
-    Raises:
-        UsageError: a column is missing, or holds what the model cannot take.
     """
     from mlx_platform.inference.model import features
 
     spec = model.spec
-    missing = [name for name in spec.columns if name not in calibration or name not in judged]
-    if missing:
-        raise UsageError(f"The column {printable(missing[0])!r} is missing.")
     ours, theirs = features(spec, calibration), features(spec, judged)
-    met = model.predict(_some(calibration)).columns
     seen = build_profile(ours)
     outside = {found.name: _outside(found) for found in compare(seen, count(seen, theirs), settings)}
     against, profile = source, baseline
@@ -208,11 +200,6 @@ def check_names(model: "Model", calibration: Columns, baseline: Profile | None, 
         f" {listed(strange, _NAMED, width=40) or 'nothing'} where {source} has"
         f" {listed(missing, _NAMED, width=40) or 'nothing'}: see to it that they mean the same."
     )
-
-
-def _some(columns: Columns) -> dict[str, Array]:
-    rows = len(next(iter(columns.values())))
-    return take(columns, np.linspace(0, rows - 1, min(rows, ANSWERED)).round().astype(np.int64))
 
 
 def _label_shares(profile: Profile) -> dict[str, float]:

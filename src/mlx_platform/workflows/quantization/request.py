@@ -85,12 +85,13 @@ class Request:
     def _flags(self) -> Iterator[str]:
         yield from ("--calibration", str(self.calibration), "--data", str(self.data))
         yield from ("--method", self.method, "--target", self.target.name)
+        wishes = self.wishes
         given = {
             "--label": self.label,
             "--calibration-method": None if self.rule.method == "minmax" else self.rule,
             "--max-drop": self.max_drop,
-            "--min-speedup": self.wishes.min_speedup,
-            "--max-size-ratio": self.wishes.max_size_ratio,
+            "--min-speedup": None if wishes.min_speedup is None else f"{wishes.min_speedup:g}",
+            "--max-size-ratio": None if wishes.max_size_ratio == 1 else f"{wishes.max_size_ratio:g}",
             "--max-evals": None if self.limits.evals == MAX_EVALS else self.limits.evals,
             "--max-minutes": None if self._minutes == MAX_MINUTES else f"{self._minutes:g}",
             "--output": self.output,
@@ -98,3 +99,5 @@ class Request:
         for flag, value in given.items():
             if value is not None:
                 yield from (flag, str(value))
+        if self.keep_failed:
+            yield "--keep-failed"

@@ -48,8 +48,25 @@ class Calibration:
         return f"row {self.numbers[min(row, self.rows - 1)]} of {self.path}"
 
     def first(self, rows: int = _PROBE_ROWS) -> "Calibration":
-        kept = slice(rows)
+        return self._some(slice(rows))
+
+    def spread(self, most: int) -> "Calibration":
+        """So many of the rows, taken evenly."""
+        return self._some(np.linspace(0, self.rows - 1, min(self.rows, most)).round().astype(np.int64))
+
+    def _some(self, kept: Any) -> "Calibration":
         return Calibration(take(self.columns, kept), self.numbers[kept], self.path, self.rows_in_file)
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Name the file, and the row by its place there, in whatever is wrong with a row of these."""
+        from mlx_platform.inference.steps.step import CellError
+
+        with about(self.path):
+            try:
+                yield
+            except CellError as error:
+                raise error.moved(int(self.numbers[min(error.row, self.rows - 1)]) - error.row) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +274,6 @@ def feeds(model: "Model", calibration: Calibration) -> Iterator[dict[str, Array]
     Raises:
         UsageError: a column is missing or holds what the model cannot take; names file, column and row.
     """
-    from mlx_platform.inference.steps.step import CellError
-
     fixed = model.spec.fixed_rows
     varies = any(dim is None for spec in model.spec.inputs for dim in spec.shape[1:])
     size = fixed or (1 if varies else _BATCH)
@@ -266,9 +281,9 @@ def feeds(model: "Model", calibration: Calibration) -> Iterator[dict[str, Array]
         # The last batch of a fixed size is filled up with the last row.
         stop = start + size if fixed else min(start + size, calibration.rows)
         at = np.arange(start, stop).clip(max=calibration.rows - 1)
-        with about(calibration.path):
-            try:
-                encoded = model.encode(take(calibration.columns, at))
-            except CellError as error:
-                raise error.moved(int(calibration.numbers[at[error.row]]) - error.row) from error
+        batch = Calibration(
+            take(calibration.columns, at), calibration.numbers[at], calibration.path, calibration.rows_in_file
+        )
+        with batch.named():
+            encoded = model.encode(batch.columns)
         yield encoded
