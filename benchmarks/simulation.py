@@ -15,6 +15,7 @@ import numpy.typing as npt
 from measure import table
 
 from mlx_platform.core.settings import Settings
+from mlx_platform.serving.rollout.alarm import Alarm
 from mlx_platform.serving.rollout.binomial import upper_bound
 from mlx_platform.serving.rollout.counts import BUCKETS, LEAST_S, PER_E, ArmCounts, LatencyHistogram, Window
 from mlx_platform.serving.rollout.judge import judge
@@ -25,8 +26,10 @@ from mlx_platform.serving.rollout.state import Rollout
 from mlx_platform.serving.rollout.verdict import Outcome, StepVerdict
 
 LOOKS = 10
+STABLE_AT_5 = 19  # requests of the stable version for each of a candidate with 5 %
 MEDIAN_MS = 20.0
 _SEED = 20261201
+_TICK_S = 10.0  # between two times that the alarm is asked
 
 Floats = npt.NDArray[np.float64]
 Generator = np.random.Generator
@@ -38,7 +41,7 @@ def simulation(quick: bool) -> None:
     _errors(20_000 // scale)
     _latency(1_000 // scale)
     _single_looks(1_000 // scale)
-    _whole_rollouts(500 // scale)
+    _whole_rollouts(300 // scale)
 
 
 # Errors
@@ -129,27 +132,37 @@ _P99 = MetricRule(name="p99", kind="latency_ratio", on="weight")
 
 
 def _latency(rounds: int) -> None:
-    """One step of ten looks, as many requests on both arms: healthy ones that fail, slow ones that do."""
+    """One step of ten looks, at a weight of 5 % and of 50 %: healthy ones that fail, slow ones that do."""
     generator = np.random.default_rng(_SEED)
     lines = []
     for sigma in (0.5, 1.0):
-        kinds = {
-            "healthy": Latency(sigma),
-            "1.2 x as slow": Latency(sigma, factor=1.2),
-            "2 x as slow": Latency(sigma, factor=2.0),
-            "5 % are 10 x as slow": Latency(sigma, factor=10.0, slow=0.05),
-        }
-        for name, kind in kinds.items():
-            cells = [_judged(generator, kind, Latency(sigma), n, rounds) for n in (50, 100, 500)]
+        usual = Latency(sigma)
+        for name, kind in _kinds(sigma).items():
+            cells = [
+                _judged(generator, (kind, usual), (n, n * times), rounds)
+                for n in (50, 100)
+                for times in (STABLE_AT_5, 1)
+            ]
             lines.append((f"{sigma:g}", name, *cells))
     table(
         f"Latency, lognormal: failed steps of {LOOKS} looks, {rounds:,} rounds (median look)",
         lines,
-        ("sigma", "candidate", "50 a look", "100 a look", "500 a look"),
+        ("sigma", "candidate", "50 a look, 5 %", "50 a look, 50 %", "100 a look, 5 %", "100 a look, 50 %"),
     )
 
 
-def _judged(generator: Generator, ours: Latency, theirs: Latency, requests: int, rounds: int) -> str:
+def _kinds(sigma: float) -> dict[str, Latency]:
+    return {
+        "healthy": Latency(sigma),
+        "1.2 x as slow": Latency(sigma, factor=1.2),
+        "2 x as slow": Latency(sigma, factor=2.0),
+        "5 % are 10 x as slow": Latency(sigma, factor=10.0, slow=0.05),
+    }
+
+
+def _judged(
+    generator: Generator, kinds: tuple[Latency, Latency], requests: tuple[int, int], rounds: int
+) -> str:
     plan = _step_plan(_P99)
     schedule = planned_looks(1.0, float(LOOKS))
     first = []
@@ -157,8 +170,8 @@ def _judged(generator: Generator, ours: Latency, theirs: Latency, requests: int,
         window = Window(0)
         verdict: StepVerdict | None = None
         for number in range(1, LOOKS + 1):
-            window.arm("canary").latency.add(ours.draw(generator, requests))
-            window.arm("stable").latency.add(theirs.draw(generator, requests))
+            window.arm("canary").latency.add(kinds[0].draw(generator, requests[0]))
+            window.arm("stable").latency.add(kinds[1].draw(generator, requests[1]))
             verdict = judge(plan, 0, window, schedule.look(number, float(number)), verdict)
             if verdict.outcome is Outcome.FAIL:
                 first.append(number)
@@ -171,18 +184,12 @@ def _single_looks(rounds: int) -> None:
     generator = np.random.default_rng(_SEED)
     lines = []
     for sigma in (0.5, 1.0):
-        kinds = {
-            "healthy": Latency(sigma),
-            "1.2 x as slow": Latency(sigma, factor=1.2),
-            "2 x as slow": Latency(sigma, factor=2.0),
-            "5 % are 10 x as slow": Latency(sigma, factor=10.0, slow=0.05),
-        }
-        for name, kind in kinds.items():
+        for name, kind in _kinds(sigma).items():
             seen = [_seen(generator, kind, Latency(sigma), n, rounds) for n in (50, 100, 300)]
             cells = [_share(ranks, rounds) for ranks, _ in seen]
             lines.append((f"{sigma:g}", name, *cells, _share(seen[-1][1], rounds)))
     table(
-        f"Latency at a single look, {rounds:,} rounds",
+        f"Latency at a single look, with a weight of 5 %, {rounds:,} rounds",
         lines,
         ("sigma", "candidate", "ranks, n = 50", "ranks, n = 100", "ranks, n = 300", "tail, n = 300"),
     )
@@ -196,7 +203,7 @@ def _seen(
     for _ in range(rounds):
         window = Window(0)
         window.arm("canary").latency.add(ours.draw(generator, requests))
-        window.arm("stable").latency.add(theirs.draw(generator, requests))
+        window.arm("stable").latency.add(theirs.draw(generator, STABLE_AT_5 * requests))
         alone = judge(_step_plan(_P99), 0, window, look).metrics[0]
         ranks += alone.reason == "slower"
         at_once = replace(_P99, confirm_looks=1)
@@ -211,7 +218,8 @@ def _seen(
 class World:
     """What requests meet: shares of errors and of copies that disagree, and times.
 
-    `later` is the candidate's share of errors once all requests are its own.
+    `later` is the candidate's share of errors from `fails_at` seconds after the beginning of the step of 50 %
+    on, or else once it is promoted.
     """
 
     errors: float = 0.002
@@ -219,6 +227,7 @@ class World:
     disagree: float = 0.005
     times: tuple[Latency, Latency] = field(default_factory=lambda: (Latency(0.5), Latency(0.5)))
     later: float | None = None
+    fails_at: float | None = None
     per_second: float = 50.0
 
 
@@ -238,6 +247,7 @@ def _whole_rollouts(rounds: int) -> None:
         "5 % are 10 x as slow": World(times=(usual, Latency(0.5, factor=10.0, slow=0.05))),
         "5 % of copies disagree": World(disagree=0.05),
         "5 % errors once promoted": World(later=0.05),
+        "50 % errors after 75 s at 50 %": World(later=0.5, fails_at=75.0),
         "both have 5 % errors": World(errors=0.05, stable_errors=0.05),
         "no traffic": World(per_second=0.0),
     }
@@ -277,14 +287,18 @@ def _roll_out(generator: Generator, world: World) -> tuple[Rollout, float, float
             window.arms["stable"] = ArmCounts.from_document(rollout.baseline)
         schedule = schedule_of(plan, rollout.step, baking=baking)
         verdict: StepVerdict | None = None
-        before = taken = 0
-        moved = None
+        before, taken = 0.0, 0
+        moved, alarm = None, Alarm()
         while moved is None:
-            elapsed = schedule.next_s(taken)
-            taken += 1
-            answered += _requests(generator, world, rollout, window, elapsed - before)
+            elapsed = min(schedule.next_s(taken), before + _TICK_S)
+            answered += _requests(generator, world, rollout, window, elapsed - before, before)
             before, now = elapsed, rollout.step_since + timedelta(seconds=elapsed)
-            verdict = judge(plan, rollout.step, window, schedule.look(taken, elapsed), verdict, baking=baking)
+            look = schedule.look(taken + 1, elapsed)
+            if elapsed >= schedule.next_s(taken):
+                taken += 1
+                verdict = judge(plan, rollout.step, window, look, verdict, baking=baking)
+            else:
+                verdict = alarm.hear(plan, rollout.step, window, look, baking=baking) or verdict
             baseline = window.arm("stable").document()
             moved = next_state(rollout, now=now, production=production, verdict=verdict, baseline=baseline)
         rollout = moved.rollout
@@ -295,13 +309,19 @@ def _roll_out(generator: Generator, world: World) -> tuple[Rollout, float, float
     return rollout, (now - start).total_seconds(), answered
 
 
-def _requests(generator: Generator, world: World, rollout: Rollout, window: Window, seconds: float) -> int:
-    """Draw the requests of some seconds into the window; how many of them the candidate answered."""
+def _requests(
+    generator: Generator, world: World, rollout: Rollout, window: Window, seconds: float, before: float
+) -> int:
+    """Draw the requests of some seconds into the window; how many of them the candidate answered.
+
+    `before` is how many seconds of the window have gone by.
+    """
     every = int(generator.poisson(world.per_second * seconds))
     ours = int(generator.binomial(every, rollout.weight / 100))
     stable, slow = world.times
     baking = rollout.state == "BAKING"
-    rate = world.later if baking and world.later is not None else world.errors
+    late = baking if world.fails_at is None else rollout.weight >= 50 and before >= world.fails_at
+    rate = world.later if late and world.later is not None else world.errors
     if not baking:
         _draw(generator, window.arm("stable"), every - ours, world.stable_errors, stable)
     copied = int(generator.binomial(every - ours, rollout.shadow / 100))

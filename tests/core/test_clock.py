@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from mlx_platform.core.clock import both_zones, parse_duration, parse_time, rfc3339, span_text
+from mlx_platform.core.clock import both_zones, parse_duration, parse_time, rfc3339, span_seconds, span_text
 from mlx_platform.core.errors import UsageError
 
 NOW = datetime(2026, 3, 8, 12, 0, tzinfo=UTC)
@@ -87,3 +87,25 @@ def test_what_is_no_span_of_time_is_refused_with_a_sentence(text: str) -> None:
 )
 def test_people_read_a_span_in_its_two_largest_units(seconds: float, text: str) -> None:
     assert span_text(timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30s", 30),
+        ("1h30m", 5400),
+        ("0.5s", 0.5),
+        ("200ms", 0.2),
+        ("2d1h", 176_400),
+        ("0s", 0),
+        ("1m500ms", 60.5),
+    ],
+)
+def test_a_span_may_have_parts_and_be_short(text: str, seconds: float) -> None:
+    assert span_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "30", "s", "-5s", "1h 30m", "1.5.5s", "1e3s", "9999999999s", "soon"])
+def test_what_is_no_span_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no span of time"):
+        span_seconds(text)

@@ -178,3 +178,29 @@ def test_a_path_is_written_as_seen_from_the_settings_folder(
         settings.path(settings.written(Path("project/data/rows.csv"))) == tmp_path / "project/data/rows.csv"
     )
     assert settings.written(tmp_path / "rows.csv") == str(tmp_path / "rows.csv")
+
+
+def test_a_plan_of_a_rollout_is_read_with_its_steps_and_metrics(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        [rollout]
+        look_every = "500ms"
+        steps = [{shadow = 50, max_duration = "1h30m"}, {pause = "manual"}]
+        metrics = [{name = "clicked", kind = "business", max_drop = 0.01}]
+        [rollout.ab]
+        metric = "clicked"
+        """,
+    )
+    rollout = load_settings(path, {"MLX_ROLLOUT_AB_PERCENT": "20", "MLX_ROLLOUT_ON_FAIL": "pause"}).rollout
+
+    assert [(step.shadow, step.pause) for step in rollout.steps] == [(50.0, None), (None, "manual")]
+    assert rollout.metrics[0].max_drop == 0.01
+    assert (rollout.ab.metric, rollout.ab.percent, rollout.on_fail) == ("clicked", 20.0, "pause")
+    for wrong in (
+        "look_every = '5 minutes'",
+        "steps = [{wait = 5}]",
+        "metrics = [{name = 'x', max_ratio = 1}]",
+    ):
+        with pytest.raises(UsageError):
+            load_settings(write(tmp_path, f"[rollout]\n{wrong}"), {})

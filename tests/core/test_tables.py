@@ -26,6 +26,8 @@ class Outer:
     named: dict[str, Inner] = field(default_factory=dict)
     maybe: int | None = None
     rows: int | Literal["auto", "all"] = setting(32, ge=1)
+    bounded: float | None = setting(None, gt=0)
+    word: str | None = setting(None, pattern="[a-z]+")
     secret: str = field(default="", metadata=HIDDEN)
 
 
@@ -133,3 +135,11 @@ def test_changed_values_are_checked_like_those_of_a_file() -> None:
 def test_known_keys_leave_out_what_cannot_be_set() -> None:
     assert "secret" not in known_keys(Outer)
     assert "inner" in known_keys(Outer)
+
+
+def test_a_limit_holds_for_a_value_that_is_there_and_for_no_other() -> None:
+    assert read(bounded=None, word=None) == Outer()
+    assert (read(bounded=2).bounded, read(word="abc").word) == (2.0, "abc")
+    for values in ({"bounded": 0}, {"word": "A1"}):
+        with pytest.raises(UsageError, match="is not possible"):
+            read(**values)

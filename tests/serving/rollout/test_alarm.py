@@ -74,6 +74,8 @@ def test_an_outage_of_both_versions_is_inconclusive_unless_the_baseline_is_left_
 
     assert outage
     assert (outage.outcome, outage.metrics[0].reason) == (Outcome.INCONCLUSIVE, BASELINE_UNHEALTHY)
+    assert hear(Alarm(), (100, 60), (60, 1), look=1) is None  # it may be the beginning of one
+    assert hear(Alarm(), (100, 60), (100, 1), look=1) is not None
     without = hear(Alarm(), (100, 60), (1900, 900), look=1, plan=replace(PLAN, skip_baseline=True))
     assert without
     assert without.outcome is Outcome.FAIL

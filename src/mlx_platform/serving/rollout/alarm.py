@@ -87,11 +87,12 @@ class Alarm:
         told = (
             f"{rate:.2%} {what}, {ours.count:,} of {ours.trials:,} since the last look; at most {limit:.2%}."
         )
-        if guarded and not copies:
-            theirs = self._since(now, "stable", copies=False)
-            if theirs.count and sequential_evidence(theirs.count, theirs.trials, limit) >= needed:
-                told = f"The stable version fails itself, {theirs.count:,} of {theirs.trials:,}. {told}"
-                return MetricVerdict(rule.name, Outcome.INCONCLUSIVE, told, rate, limit, BASELINE_UNHEALTHY)
+        theirs = self._since(now, "stable", copies=False)
+        if guarded and not copies and theirs.count > limit * theirs.trials:
+            if sequential_evidence(theirs.count, theirs.trials, limit) < needed:
+                return None  # perhaps an outage, of which the candidate only had the first half
+            told = f"The stable version fails itself, {theirs.count:,} of {theirs.trials:,}. {told}"
+            return MetricVerdict(rule.name, Outcome.INCONCLUSIVE, told, rate, limit, BASELINE_UNHEALTHY)
         return MetricVerdict(rule.name, Outcome.FAIL, told, rate, limit, "alarm", failed=True)
 
     def _since(self, now: dict[tuple[str, bool], _Counts], arm: str, *, copies: bool) -> _Counts:
