@@ -21,12 +21,13 @@ from typing import Any, Self
 
 import candidates
 import orjson
+from support import clean_environment
 
 from mlx_platform.core.settings import Settings, load_settings
 from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.version import Lineage
-from mlx_platform.serving.rollout.carrying import carry_out, rollout_in
-from mlx_platform.serving.rollout.machine import Production, Request, begin, next_state
+from mlx_platform.serving.rollout.carrying import carry_out, production_in, rollout_in
+from mlx_platform.serving.rollout.machine import Request, begin, next_state
 from mlx_platform.serving.rollout.plan import Plan
 from mlx_platform.serving.rollout.state import Rollout, rollout_of
 
@@ -80,14 +81,16 @@ class FollowingServer:
     def url(self) -> str:
         return str(self.addresses["url"]).removeprefix("http://")
 
-    def metrics(self) -> str:
-        connection = http.client.HTTPConnection(
-            str(self.addresses["admin_url"]).removeprefix("http://"), timeout=20
-        )
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
+    @property
+    def rollout(self) -> dict[str, Any]:
+        """What the server says of its part in a rollout."""
+        admin = str(self.addresses["admin_url"]).removeprefix("http://")
+        connection = http.client.HTTPConnection(admin, timeout=20)
+        connection.request("GET", "/debug/config")
+        answer = orjson.loads(connection.getresponse().read())
         connection.close()
-        return text
+        found: dict[str, Any] = answer["rollout"]
+        return found
 
     def post(self, path: str, document: Any) -> tuple[int, Any]:
         connection = http.client.HTTPConnection(self.url, timeout=20)
@@ -113,9 +116,14 @@ class Fleet:
     folder: Path
     servers: list[FollowingServer] = field(default_factory=list)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a process that works in the folder."""
+        return clean_environment(MLX_CACHE_DIR=str(self.folder / "cache"), MLX_SERVING_INTRA_OP_THREADS="1")
+
     @cached_property
     def settings(self) -> Settings:
-        return load_settings(start=self.folder, environment=os.environ)
+        return load_settings(start=self.folder, environment=self.environment)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -152,7 +160,7 @@ class Fleet:
         decided = next_state(
             rollout,
             now=datetime.now(UTC),
-            production=Production(sight.holders["production"]),
+            production=production_in(sight, rollout.channel),
             request=Request(command, "tester", reason),
         )
         assert decided is not None
@@ -189,7 +197,8 @@ class Fleet:
                 cwd=self.folder,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=dict(os.environ) | {"MLX_SERVING_INTRA_OP_THREADS": "1"},
+                env=self.environment,
+                start_new_session=True,
             )
         assert process.stdout is not None
         lines = []
@@ -205,7 +214,7 @@ class Fleet:
     def stop(self) -> None:
         for server in self.servers:
             with suppress(ProcessLookupError):
-                server.process.kill()
+                os.killpg(server.process.pid, signal.SIGKILL)  # with whoever records its evidence
             server.stop()
 
 

@@ -302,7 +302,7 @@ def test_an_abort_and_a_promotion_at_once_promote_nothing(fleet, process, time):
     _promoting(fleet, process, time)
     rollout = fleet.rollout
     fleet.ask("abort")
-    with pytest.raises(ConflictError, match="ABORTED"):
+    with pytest.raises(ConflictError, match="aborted"):
         promote(fleet.catalog, rollout, after=rollout.event)
     assert fleet.production == 1
     assert fleet.states[-1] == "ABORTED 2"

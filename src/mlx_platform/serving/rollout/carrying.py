@@ -7,9 +7,9 @@ candidate only after; and whoever comes next finds the rest to do in the journal
 import logging
 from typing import TYPE_CHECKING
 
-from mlx_platform.core.errors import MlxError
+from mlx_platform.core.errors import ConflictError, MlxError
 from mlx_platform.registry.journal import REASON_CAP, Event
-from mlx_platform.registry.rollout import DOCUMENT, active_rollout, rollout_events
+from mlx_platform.registry.rollout import CANARY, DOCUMENT, active_rollout, rollout_events
 from mlx_platform.registry.sight import Sight
 from mlx_platform.serving.rollout.machine import Production, Transition
 from mlx_platform.serving.rollout.state import Rollout, rollout_of
@@ -38,9 +38,11 @@ def rollout_in(sight: Sight) -> Rollout | None:
 
 def production_in(sight: Sight, channel: str) -> Production:
     """Who holds a channel, and which rollout moved it there."""
-    last = sight.journal.last(channel)
+    holder, last = sight.holders.get(channel), sight.journal.last(channel)
     moved_by = last.evidence.get(DOCUMENT) if last else None
-    return Production(sight.holders.get(channel), moved_by if isinstance(moved_by, str) else "")
+    if last is None or not isinstance(moved_by, str):
+        return Production(holder)
+    return Production(holder, moved_by, str(last.evidence.get("cause", "")), last.reason, last.actor)
 
 
 def carry_out(catalog: "Catalog", transition: Transition, *, after: int) -> Event:
@@ -68,18 +70,24 @@ def carry_out(catalog: "Catalog", transition: Transition, *, after: int) -> Even
             kind="rollback",
             actor=rollout.actor,
             reason=reason,
-            evidence={DOCUMENT: rollout.id},
+            evidence={DOCUMENT: rollout.id, "cause": rollout.cause},
             after=after,
         )
         after = moved.number if moved else after
-    event = catalog.transition(
-        rollout.model,
-        rollout.document(),
-        candidate=candidate,
-        after=after,
-        actor=rollout.actor,
-        reason=reason,
-    )
+    try:
+        event = catalog.transition(
+            rollout.model,
+            rollout.document(),
+            candidate=candidate,
+            after=after,
+            actor=rollout.actor,
+            reason=reason,
+        )
+    except ConflictError:
+        done = catalog.journal(rollout.model).last(CANARY) if "roll_back" in transition.effects else None
+        if done is None or _state(done) != (rollout.id, rollout.state):
+            raise
+        event = done  # whoever leads has seen the move, and said so first
     if "promote" in transition.effects:
         promote(catalog, rollout, after=event.number)
     if "quarantine" in transition.effects:
@@ -88,6 +96,12 @@ def carry_out(catalog: "Catalog", transition: Transition, *, after: int) -> Even
         except MlxError as error:  # it gets no traffic, which is what matters
             _logger.warning("%s is not marked as quarantined: %s", rollout.ref, error.message)
     return event
+
+
+def _state(event: Event) -> tuple[object, object]:
+    """The rollout and the state that a transition says."""
+    document = event.evidence.get(DOCUMENT)
+    return (document.get("id"), document.get("state")) if isinstance(document, dict) else (None, None)
 
 
 def promote(catalog: "Catalog", rollout: Rollout, *, after: int) -> Event | None:

@@ -24,10 +24,16 @@ CONTROLLER = "controller"
 
 @frozen
 class Production:
-    """Who holds the channel, and the id of the rollout that moved it there; empty for anybody else."""
+    """Who holds the channel, and the id of the rollout that moved it there; empty for anybody else.
+
+    `cause`, `reason` and `actor` are what that move says of itself.
+    """
 
     holder: int | None
     moved_by: str = ""
+    cause: str = ""
+    reason: str = ""
+    actor: str = ""
 
 
 @frozen
@@ -169,9 +175,13 @@ def _alias_moved(rollout: Rollout, now: datetime, production: Production) -> Tra
             return _promoted(rollout, now)
         expected = production.holder == rollout.stable
     elif rollout.state == "BAKING":
-        if production.holder == rollout.stable and ours:  # rolled back by a process that then died
-            why = Why("rolled_back", f"{rollout.channel} was given back to {rollout.model}/{rollout.stable}.")
-            return Transition(_end(rollout, "ROLLED_BACK", now, why), ("quarantine",))
+        if production.holder == rollout.stable and ours:  # by a process that then died, or is about to say so
+            said = f"{rollout.channel} was given back to {rollout.model}/{rollout.stable}."
+            why = Why(
+                production.cause or "rolled_back", production.reason or said, production.actor or CONTROLLER
+            )
+            effects: tuple[Effect, ...] = () if why.cause == "manual" else ("quarantine",)
+            return Transition(_end(rollout, "ROLLED_BACK", now, why), effects)
         expected = production.holder == rollout.candidate
     else:
         expected = production.holder == rollout.stable

@@ -6,6 +6,7 @@ from typing import Any
 from mlx_platform.core.evidence import Evidence
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.core.version import VERSION
+from mlx_platform.serving.rollout.judge import in_shadow
 from mlx_platform.serving.rollout.machine import Transition
 from mlx_platform.serving.rollout.state import Rollout
 from mlx_platform.serving.rollout.verdict import MetricVerdict, Outcome, StepVerdict
@@ -21,7 +22,7 @@ def testimony_of(
     What somebody decided by hand proves nothing.
     """
     after = decided.rollout
-    shadow = before.at.kind == "shadow" and before.state != "BAKING"
+    shadow = in_shadow(before.plan, before.step) and before.state != "BAKING"
     if "quarantine" in decided.effects:
         kind, outcome = ("shadow" if shadow else "rollout"), Verdict.FAIL
     elif shadow and after.cause == "passed":
