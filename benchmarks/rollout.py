@@ -3,9 +3,10 @@
 import argparse
 from collections.abc import Callable, Mapping
 
+from shadow import shadow
 from simulation import simulation
 
-PARTS: Mapping[str, Callable[[bool], None]] = {"simulation": simulation}
+PARTS: Mapping[str, Callable[[bool], None]] = {"simulation": simulation, "shadow": shadow}
 """Each is told whether to be quick: fewer rounds, for a first impression."""
 
 
