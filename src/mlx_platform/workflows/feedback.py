@@ -121,6 +121,8 @@ def _table(file: Path) -> Iterator[tuple[str, Any]]:
 
 def _cell(value: Any) -> Any:
     """A cell as JSON has it; None for one that says nothing."""
+    if getattr(value, "dtype", None) is not None and value.dtype.kind == "M":
+        return None if value != value else f"{value.astype('datetime64[ms]')}Z"  # noqa: PLR0124 - no time
     plain = value.item() if hasattr(value, "item") else value
     if isinstance(plain, float):
         if math.isnan(plain):
