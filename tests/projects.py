@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from mlx_platform.core.errors import ConflictError
 from mlx_platform.core.evidence import Evidence
 from mlx_platform.core.settings import Settings, load_settings
 from mlx_platform.core.verdict import Verdict
@@ -129,3 +131,38 @@ def transit(project: Project, to: int | None, state: str = "STEP", rollout: str 
     content = {"id": rollout, "channel": "production", "stable": 1, "candidate": 2, "state": state, **more}
     candidate = None if to is None else project.catalog.resolve(f"digits/{to}")
     return project.catalog.transition("digits", content, candidate=candidate, after=None, actor="server-1")
+
+
+def see_a_rollout_through(catalog: Catalog, name: str) -> None:
+    """Let version 2 of a model take over from 1 as a server does, and check what others see of it."""
+    candidate = catalog.resolve(f"{name}/2")
+    begin = catalog.sight(name)
+    assert (begin.holders, begin.head) == ({"production": 1}, 1)
+
+    def transit(state: str, after: int, to: Version | None = candidate) -> int:
+        content = {"id": "r1", "channel": "production", "stable": 1, "candidate": 2, "state": state}
+        return catalog.transition(name, content, candidate=to, after=after, actor="server-1").number
+
+    shadow = transit("SHADOW", begin.head)
+    assert catalog.sight(name).holders == {"canary": 2, "production": 1}
+    catalog.set_model_tags(name, {"mlx.rollout.lease": "a", "mlx.rollout.arms.a": "x" * 5000})
+    catalog.delete_model_tags(name, ["mlx.rollout.arms.a", "mlx.rollout.never"])
+    tags = catalog.sight(name).tags
+    assert {key: tags[key] for key in tags if key.startswith("mlx.rollout.")} == {"mlx.rollout.lease": "a"}
+    promoting = transit("PROMOTING", shadow)
+    for late in (begin.head, shadow):
+        with pytest.raises(ConflictError, match="server-1 was faster"):
+            transit("ABORTED", late, None)
+    moved = catalog.move(
+        name, "production", 2, expect=1, kind="promote", actor="server-1", evidence={"rollout": "r1"},
+        after=promoting,
+    )  # fmt: skip
+    assert moved
+    transit("PROMOTED", moved.number, None)
+    catalog.quarantine(candidate, "a test")
+
+    assert catalog.sight(name).holders == {"production": 2}
+    assert catalog.resolve(f"{name}@production").quarantined == "a test"
+    ((first, *_, last),) = catalog.rollouts(name)
+    assert (first.number, last.to_version) == (shadow, None)
+    assert catalog.differences(name) == ()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from projects import Project, evidence_of
+from projects import Project, evidence_of, see_a_rollout_through
 from services import Postgres, free_port
 from support import RunCommand
 
@@ -102,3 +102,10 @@ def test_a_database_of_another_name_or_user_is_unavailable(
         assert outcome.code == 9
         assert "Traceback" not in outcome.err
         assert "hunter2" not in outcome.err
+
+
+def test_a_rollout_works_in_postgresql(catalog: Catalog, project: Project) -> None:
+    for number in (1, 2):
+        catalog.register("sounds", project.package(number), Lineage())
+    catalog.move("sounds", "production", 1, kind="promote", actor="ada")
+    see_a_rollout_through(catalog, "sounds")

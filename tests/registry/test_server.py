@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from peers import Talk, peer, saying
-from projects import Project, evidence_of
+from projects import Project, evidence_of, see_a_rollout_through
 from services import S3Endpoint, serve_mlflow
 from support import clean_environment
 
@@ -383,3 +383,26 @@ def test_where_nobody_listens_the_database_is_unavailable(tmp_path: Path) -> Non
         catalog.resolve("digits/1")
 
     assert "secret" not in caught.value.message
+
+
+def test_a_rollout_works_over_http_and_a_look_costs_two_requests(
+    mlflow_server: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = catalog_of(project, mlflow_server)
+    for number in (1, 2):
+        catalog.register("sounds", project.package(number), Lineage())
+    catalog.move("sounds", "production", 1, kind="promote", actor="ada")
+    see_a_rollout_through(catalog, "sounds")
+
+    asked: list[str] = []
+    api: Any = catalog._backend.store._api  # type: ignore[union-attr]
+    read = api.read
+
+    def counting(path: str, *arguments: Any) -> Any:
+        asked.append(path)
+        return read(path, *arguments)
+
+    monkeypatch.setattr(api, "read", counting)
+    catalog.sight("sounds")
+
+    assert asked == ["registered-models/search", "model-versions/search"]
