@@ -17,9 +17,8 @@ _logger = logging.getLogger(__name__)
 
 
 def looks_folder(settings: Settings) -> Path:
-    """Where the servers of a project keep looks: beside the traffic log, or else in the cache."""
-    place = settings.serving.traffic or settings.cache.dir
-    return settings.path(place) / "rollouts"
+    """Where servers keep looks: in the cache, where a report finds them whatever flags they were started with."""
+    return settings.path(settings.cache.dir) / "rollouts"
 
 
 class Lookbook:

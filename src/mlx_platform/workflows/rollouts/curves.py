@@ -7,7 +7,6 @@ reached from where it is written.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from mlx_platform.core.report import Drawing, Plot, Points, Section, Table
@@ -15,12 +14,11 @@ from mlx_platform.core.settings import Settings
 from mlx_platform.core.values import frozen
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.serving.rollout.counts import ArmCounts, Window
-from mlx_platform.serving.rollout.lookbook import read_looks
+from mlx_platform.serving.rollout.lookbook import looks_folder, read_looks
 from mlx_platform.serving.rollout.verdict import StepVerdict, verdict_from_document
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.rollouts.seen import Seen, document_of, verdict_of_outcome
 
-FOLDER = "rollouts"
 _UNITS = ((172_800.0, 86_400.0, "days"), (10_800.0, 3600.0, "hours"), (300.0, 60.0, "minutes"))
 _NAMES = {"stable": "stable", "canary": "candidate", "shadow": "candidate, copies"}
 
@@ -33,6 +31,7 @@ class Look:
     step: int
     window: Window
     verdict: StepVerdict
+    differences: tuple[Mapping[str, Any], ...] = ()
 
 
 @frozen
@@ -69,24 +68,16 @@ def curves(context: Context, seen: Seen) -> tuple[Section | Drawing, ...]:
     if looks:
         drawn += _arms(looks, seen, axis, axis(end))
         drawn.append(_look_table(looks, seen))
+        if differences := next((look.differences for look in reversed(looks) if look.differences), ()):
+            drawn.append(_difference_table(differences))
     return tuple(drawn)
 
 
 def kept_looks(settings: Settings, seen: Seen) -> tuple[Look, ...]:
     """The looks of a rollout that lie on this machine, oldest first."""
-    found = [
-        look
-        for folder in look_folders(settings)
-        for document in read_looks(folder, seen.rollout.id)
-        if (look := _look(document)) is not None
-    ]
+    documents = read_looks(looks_folder(settings), seen.rollout.id)
+    found = (look for document in documents if (look := _look(document)) is not None)
     return tuple(sorted(found, key=lambda look: look.at))
-
-
-def look_folders(settings: Settings) -> tuple[Path, ...]:
-    """Where servers that are started here keep their looks."""
-    places = [settings.serving.traffic] if settings.serving.traffic else []
-    return tuple(settings.path(place) / FOLDER for place in (*places, settings.cache.dir))
 
 
 def _look(document: Mapping[str, Any]) -> Look | None:
@@ -96,9 +87,10 @@ def _look(document: Mapping[str, Any]) -> Look | None:
         at = datetime.fromisoformat(str(document["at"]))
         window = Window.from_document(int(document["window"]), document["arms"])
         step = int(document["step"])
+        differences = tuple(each for each in document.get("differences", ()) if isinstance(each, Mapping))
     except (KeyError, TypeError, ValueError):
         return None
-    return Look(at, step, window, verdict) if verdict and at.tzinfo else None
+    return Look(at, step, window, verdict, differences) if verdict and at.tzinfo else None
 
 
 def _shares(seen: Seen, axis: Axis, end: datetime) -> Plot:
@@ -213,3 +205,27 @@ def _row(look: Look, names: Sequence[str], seen: Seen) -> tuple[str | Verdict, .
     cells = [verdict_of_outcome(found[name].outcome) if name in found else "" for name in names]
     when = f"{look.at:%H:%M:%S}Z"
     return (when, title, f"{tried:,}", verdict_of_outcome(look.verdict.outcome), *cells)
+
+
+def _difference_table(differences: Sequence[Mapping[str, Any]]) -> Table:
+    """The copies whose answers are farthest from those of the stable version, one row of each."""
+    rows = tuple(
+        (printable(str(each.get("request_id", "")), 80), *(_said(each.get(side)) for side in _SIDES))
+        for each in differences
+    )
+    return Table("Where copies were answered otherwise", ("request", "stable", "candidate"), rows)
+
+
+_SIDES = ("stable", "candidate")
+
+
+def _said(side: Any) -> str:
+    if not isinstance(side, Mapping):
+        return ""
+    return ", ".join(f"{printable(str(name), 40)} = {_value(value)}" for name, value in side.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return f"{value:.4g}" if isinstance(value, float) else printable(str(value), 80)
