@@ -11,6 +11,7 @@ from mlx_platform.core.rollout_settings import (
     StepSettings,
 )
 from mlx_platform.core.tables import read_table
+from mlx_platform.serving.rollout.cautions import warnings_of
 from mlx_platform.serving.rollout.plan import (
     MetricRule,
     Plan,
@@ -19,7 +20,6 @@ from mlx_platform.serving.rollout.plan import (
     plan_from_document,
     plan_of,
     problems_of,
-    warnings_of,
 )
 
 ERRORS = {"name": "errors", "kind": "proportion", "max": 0.01}

@@ -199,7 +199,7 @@ def plan_of(settings: RolloutSettings, *, source: str = "[rollout]") -> Plan:
 
 
 def draft(settings: RolloutSettings, *, source: str = "[rollout]") -> Plan:
-    """The plan as `plan_of` makes it, whose problems `problems_of` and `warnings_of` tell.
+    """The plan as `plan_of` makes it, whose problems `problems_of` tells.
 
     Raises:
         UsageError: a step or a metric says nothing that makes sense by itself.
@@ -385,34 +385,3 @@ def _rule_problems(rule: MetricRule, plan: Plan) -> list[str]:
     if rule.kind == "business" and rule.max_drop <= 0:
         found.append("needs a max_drop above 0: no number of outcomes shows that nothing is lost at all.")
     return found
-
-
-def warnings_of(plan: Plan) -> tuple[str, ...]:
-    """What is possible and probably not meant, as sentences."""
-    from mlx_platform.serving.rollout.binomial import requests_to_pass
-
-    found = []
-    holds = [step for step in plan.steps if step.kind != "pause" and not step.promotes]
-    for rule in plan.metrics:
-        for step in holds:
-            applies = rule.applies(shadow=step.kind == "shadow") and not plan.ab  # which has its own count
-            if rule.kind != "proportion" or rule.max is None or not applies:
-                continue
-            needed = requests_to_pass(0, rule.max)
-            if step.min_requests < needed:
-                found.append(
-                    f"{step.title}: {step.min_requests:,} requests cannot show that {rule.name} is below "
-                    f"{rule.max:.3g}; the step goes on to {needed:,} at least."
-                )
-    longest = sum(step.max_duration_s or 0.0 for step in holds) + plan.bake_s
-    if plan.deadline_s < longest:
-        found.append(
-            f"the deadline of {plan.deadline_s:g} s comes before the steps end, at {longest:g} s at most."
-        )
-    if plan.promotes and not plan.bake_s:
-        found.append(
-            "nothing watches the version once it is promoted: end with a step of weight 100 that bakes."
-        )
-    if plan.on_fail == "pause":
-        found.append("a version that fails keeps its requests until somebody aborts, as on_fail is pause.")
-    return tuple(found)

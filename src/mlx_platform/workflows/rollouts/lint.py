@@ -7,7 +7,8 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.report import Fact, Report, Result
 from mlx_platform.core.text import plural
 from mlx_platform.core.verdict import Check, Verdict
-from mlx_platform.serving.rollout.plan import Plan, draft, problems_of, warnings_of
+from mlx_platform.serving.rollout.cautions import warnings_of
+from mlx_platform.serving.rollout.plan import Plan, draft, problems_of
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.rollouts.planning import (
     ab_text,

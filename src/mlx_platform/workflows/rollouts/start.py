@@ -15,8 +15,9 @@ from mlx_platform.registry.sight import Sight
 from mlx_platform.registry.version import Version
 from mlx_platform.serving.following.compatibility import differences
 from mlx_platform.serving.rollout.carrying import carry_out, production_in, rollout_in
+from mlx_platform.serving.rollout.cautions import warnings_of
 from mlx_platform.serving.rollout.machine import Request, Transition, begin, next_state
-from mlx_platform.serving.rollout.plan import Plan, warnings_of
+from mlx_platform.serving.rollout.plan import Plan
 from mlx_platform.serving.rollout.state import Rollout
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.events import deliver_pending
