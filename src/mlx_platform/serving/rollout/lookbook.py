@@ -17,7 +17,7 @@ _logger = logging.getLogger(__name__)
 
 
 def looks_folder(settings: Settings) -> Path:
-    """Where servers keep looks: in the cache, where a report finds them whatever flags they were started with."""
+    """Where servers keep looks: in the cache, so that a report finds them whatever flags they were given."""
     return settings.path(settings.cache.dir) / "rollouts"
 
 

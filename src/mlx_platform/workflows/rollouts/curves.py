@@ -11,6 +11,7 @@ from typing import Any
 
 from mlx_platform.core.report import Drawing, Plot, Points, Section, Table
 from mlx_platform.core.settings import Settings
+from mlx_platform.core.text import printable
 from mlx_platform.core.values import frozen
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.serving.rollout.counts import ArmCounts, Window
