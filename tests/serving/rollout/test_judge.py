@@ -1,4 +1,6 @@
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -379,3 +381,14 @@ def test_while_baking_the_candidate_is_compared_with_what_was_before() -> None:
     )
     fine = look_at(plan(ERRORS, P99, AGREEMENT), step=3, baking=True, canary=times(400), stable=baseline)
     assert (fine.outcome, len(fine.metrics)) == (Outcome.PASS, 2)
+
+
+def test_a_server_and_a_command_judge_without_scientific_libraries() -> None:
+    code = (
+        "import sys; import mlx_platform.serving.rollout.machine, mlx_platform.serving.rollout.alarm, "
+        "mlx_platform.serving.rollout.business; "
+        "print(sorted({'numpy', 'scipy', 'pandas', 'sklearn', 'mlflow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

@@ -167,6 +167,15 @@ def test_a_setting_that_makes_no_sense_is_refused_by_its_name(values: dict[str, 
         settings(**values)
 
 
+def test_without_a_baseline_every_step_needs_a_metric_that_needs_none() -> None:
+    alone = settings(steps=[{"weight": 5}], metrics=[{"name": "p99", "kind": "latency_ratio"}])
+
+    assert not plan_of(alone).skip_baseline
+    with pytest.raises(UsageError, match="nothing passes by itself"):
+        plan_of(alone, skip_baseline=True)
+    assert plan_of(RolloutSettings(), skip_baseline=True).skip_baseline
+
+
 def test_every_problem_of_a_draft_is_told() -> None:
     plan = draft(settings(steps=[{"weight": 20}, {"weight": 5}], metrics=[{**ERRORS, "max": 2}]))
 

@@ -65,9 +65,7 @@ def judge(
         before = {found.name: found for found in history.metrics}
     metrics = []
     for rule in plan.metrics:
-        if not rule.applies(shadow=shadow) or (
-            plan.skip_baseline and rule.kind in {"latency_ratio", "business"}
-        ):
+        if not rule.applies(shadow=shadow) or (plan.skip_baseline and rule.relative):
             continue
         question = Question(
             rule=rule,

@@ -5,7 +5,7 @@ there by every server that takes part.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal
 
 from mlx_platform.core.clock import span_seconds
@@ -85,6 +85,11 @@ class MetricRule:
     direction: Direction = "higher"
     on: Where = "any"
     dry_run: bool = False
+
+    @property
+    def relative(self) -> bool:
+        """Whether it compares with the stable version, instead of with a limit alone."""
+        return self.kind in {"latency_ratio", "business"}
 
     def applies(self, *, shadow: bool) -> bool:
         """Whether it is asked in shadow, or in weight steps and while baking."""
@@ -182,17 +187,18 @@ def _short(value: Any) -> Any:
     }
 
 
-def plan_of(settings: RolloutSettings, *, source: str = "[rollout]") -> Plan:
+def plan_of(settings: RolloutSettings, *, source: str = "[rollout]", skip_baseline: bool = False) -> Plan:
     """The plan that settings describe.
 
     Args:
         settings: of `mlx.toml` or of a plan file.
         source: what to call them in messages.
+        skip_baseline: leave out what compares with the stable version.
 
     Raises:
         UsageError: they cannot be carried out; names the first problem.
     """
-    plan = draft(settings, source=source)
+    plan = replace(draft(settings, source=source), skip_baseline=skip_baseline)
     if problems := problems_of(plan):
         raise UsageError(f"{source}: {problems[0]}", hint="See all there is: mlx rollout lint")
     return plan
@@ -362,7 +368,8 @@ def _metric_problems(plan: Plan) -> list[str]:
     for index, step in enumerate(plan.steps):
         if step.kind == "pause" or step.promotes or plan.ab:
             continue
-        if not any(rule.applies(shadow=step.kind == "shadow") and not rule.dry_run for rule in plan.metrics):
+        asked = [rule for rule in plan.metrics if not (plan.skip_baseline and rule.relative)]
+        if not any(rule.applies(shadow=step.kind == "shadow") and not rule.dry_run for rule in asked):
             found.append(
                 f"no metric decides in step {index + 1} ({step.title}), and nothing passes by itself."
             )

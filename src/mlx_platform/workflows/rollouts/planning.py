@@ -55,8 +55,7 @@ def read_plan(
         UsageError: the plan cannot be carried out; names the first problem.
     """
     settings, source = settings_of(context, file, ab)
-    plan = plan_of(settings, source=source)
-    return replace(plan, skip_baseline=True) if skip_baseline else plan
+    return plan_of(settings, source=source, skip_baseline=skip_baseline)
 
 
 def step_table(plan: Plan, title: str) -> Table:
