@@ -9,7 +9,7 @@ import pytest
 from mlx_platform.serving.rollout.counts import Arm, ArmCounts, LatencyHistogram, Moments, Window
 from mlx_platform.serving.rollout.judge import BASELINE_UNHEALTHY, judge
 from mlx_platform.serving.rollout.looks import Look, Reading, planned_looks
-from mlx_platform.serving.rollout.plan import MetricRule, Plan, Step
+from mlx_platform.serving.rollout.plan import AbRule, MetricRule, Plan, Step
 from mlx_platform.serving.rollout.verdict import MetricVerdict, Outcome, StepVerdict
 
 ERRORS = MetricRule("errors", "proportion", "errors", max=0.01)
@@ -381,6 +381,20 @@ def test_while_baking_the_candidate_is_compared_with_what_was_before() -> None:
     )
     fine = look_at(plan(ERRORS, P99, AGREEMENT), step=3, baking=True, canary=times(400), stable=baseline)
     assert (fine.outcome, len(fine.metrics)) == (Outcome.PASS, 2)
+
+
+def test_in_an_ab_test_the_other_metrics_only_guard() -> None:
+    test = plan(ERRORS, ab=AbRule("clicked", base=0.3, min_effect=0.1, required=(1000, 1000)))
+    stable, candidate = told(1000, 0.3), told(1000, 0.4)
+
+    candidate.errors = 20  # of 2,000: neither above 1 % nor below it
+    decided = look_at(test, canary=candidate, stable=stable)
+    assert [entry.outcome for entry in decided.metrics] == [Outcome.INCONCLUSIVE, Outcome.PASS]
+    assert (decided.outcome, metric(decided, 1).reason) == (Outcome.PASS, "candidate")
+    candidate.errors = 60
+    assert look_at(test, canary=candidate, stable=stable).outcome is Outcome.FAIL
+    candidate.errors = 0
+    assert look_at(test, canary=candidate, stable=told(999, 0.3)).outcome is Outcome.INCONCLUSIVE
 
 
 def test_a_server_and_a_command_judge_without_scientific_libraries() -> None:

@@ -464,7 +464,8 @@ def test_an_ab_test_ends_with_its_answer_and_promotes_nothing() -> None:
     test = started(replace(PLAN, steps=(Step("weight", 50.0, 1, 0.0, 3600.0),), ab=rule))
 
     assert after(test, 10, Outcome.INCONCLUSIVE) is None
-    assert moved(after(test, 10, Outcome.PASS)).state == "COMPLETED"
+    done = moved(after(test, 10, Outcome.PASS))
+    assert (done.state, done.split, done.reason) == ("COMPLETED", (0.0, 0.0), "9 of 100; at most 1 %")
     assert moved(after(test, 10, Outcome.FAIL)).state == "ABORTED"
     assert moved(after(test, 3600, Outcome.INCONCLUSIVE)).cause == "inconclusive"
 

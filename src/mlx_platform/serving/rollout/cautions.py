@@ -8,7 +8,7 @@ def warnings_of(plan: Plan) -> tuple[str, ...]:
     """What is possible and probably not meant, as sentences."""
     found = []
     holds = [step for step in plan.steps if step.kind != "pause" and not step.promotes]
-    for rule in plan.metrics:
+    for rule in plan.metrics if plan.ab is None else ():
         for step in holds:
             applies = rule.applies(shadow=step.kind == "shadow") and not plan.ab  # which has its own count
             if rule.kind != "proportion" or rule.max is None or not applies:

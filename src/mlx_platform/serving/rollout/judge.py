@@ -82,7 +82,10 @@ def judge(
         from mlx_platform.serving.rollout.business import compare_arms
 
         metrics.append(compare_arms(plan.ab, window))
-    outcome = worst(found.outcome for found in metrics if not found.dry_run)
+    deciding = [found.outcome for found in metrics if not found.dry_run]
+    if plan.ab:  # the others only guard it
+        deciding = [metrics[-1].outcome, *(found for found in deciding if found is Outcome.FAIL)]
+    outcome = worst(deciding)
     return StepVerdict(outcome, tuple(metrics), window.number, look.number, look.elapsed_s)
 
 

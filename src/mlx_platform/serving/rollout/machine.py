@@ -265,7 +265,8 @@ def _held(
     outcome = verdict.outcome if verdict else Outcome.NO_DATA
     if verdict and outcome is Outcome.PASS:
         if elapsed >= rollout.at.min_duration_s:
-            why = Why("passed", f"Step {rollout.step + 1} ({rollout.at.title}) has passed.", verdict=verdict)
+            passed = f"Step {rollout.step + 1} ({rollout.at.title}) has passed."
+            why = Why("passed", verdict.metrics[-1].message if plan.ab else passed, verdict=verdict)
             return _enter(rollout, rollout.step + 1, now, why, baseline)
     elif found := _trouble_at_once(verdict, plan.error_limit):
         return _answer(rollout, now, found[0], found[1], verdict)
