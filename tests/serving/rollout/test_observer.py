@@ -323,3 +323,15 @@ def test_who_leaves_before_the_answer_counts_with_the_time_it_waited(folders):
     counts = play(folders, scenario)
     assert (counts.requests, counts.errors) == (1, 0)
     assert counts.latency.quantile(0.5) >= 0.015
+
+
+def test_a_fault_in_the_counting_costs_nobody_the_answer(folders, monkeypatch, caplog):
+    async def scenario(stage):
+        stage.arms.follow(make_rollout(), stage.pair)
+        monkeypatch.setattr(stage.arms, "_count", None)
+        monkeypatch.setattr(stage.arms._shadow, "offer", None)
+        return await stage.ask()
+
+    assert play(folders, scenario) == 200
+    assert "could not be counted" in caplog.text
+    assert "could not be copied" in caplog.text

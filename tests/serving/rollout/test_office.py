@@ -48,6 +48,7 @@ class Process:
         self.catalog = Catalog(fleet.settings)
         self.marks = Marks(self.folder / "loaded", name)
         self.window = Window(-1)
+        self.differences = ()
         self.office = Office(
             self.catalog,
             MODEL,
@@ -71,7 +72,8 @@ class Process:
         sight = self.catalog.sight(MODEL)
         rollout = rollout_in(sight)
         self._follow(rollout)
-        own = Own(rollout.id, self.window, loaded=True) if rollout else None
+        seen = self.differences
+        own = Own(rollout.id, self.window, loaded=True, differences=seen) if rollout else None
         self.standing = self.office.turn(sight, own)
         return self.standing
 
@@ -141,6 +143,19 @@ def test_one_that_fails_ends_in_one_event_and_is_quarantined(fleet, process, tim
     time.passes(100)
     one.turn()
     assert fleet.states[-1] == "ABORTED 1"  # and it stays so
+
+
+def test_the_worst_differences_are_kept_with_the_look_after_which_they_are_others(fleet, process, time):
+    fleet.roll_out("sound", PLAN)
+    one = process("one-a")
+    one.turn()
+    for requests, differences in ((10, ()), (10, ({"request_id": "r-1"},)), (10, ({"request_id": "r-1"},))):
+        one.counts(requests=requests)
+        one.differences = differences
+        time.passes(5)
+        one.turn()
+    looks = read_looks(one.folder / "looks", "r1")
+    assert [look.get("differences") for look in looks] == [None, [{"request_id": "r-1"}], None]
 
 
 def test_nothing_goes_on_without_requests(fleet, process, time):

@@ -1,5 +1,6 @@
 """What this server sees of a rollout: how its arms do, what copies come to, what is told of them later."""
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from mlx_platform.traffic.feedback import Feedback
 
 REFUSED = "refused"
 """Stands among the outputs that differ for a request that the candidate does not take at all."""
+
+_logger = logging.getLogger(__name__)
 
 
 class Arms:
@@ -84,19 +87,25 @@ class Arms:
         arm = self._arms.get(served.version)
         if arm is None or exchange.started < self._opened or served.engine.closed:
             return
-        failure = failed(exchange, status)
-        if status < 400:
-            self._outcomes.answered(exchange.request_id, arm, self.window.number)
-        if failure is not None:
-            self._count(arm, total, failure=failure)
+        try:
+            failure = failed(exchange, status)
+            if status < 400:
+                self._outcomes.answered(exchange.request_id, arm, self.window.number)
+            if failure is not None:
+                self._count(arm, total, failure=failure)
+        except Exception:  # the rim: whoever asked gets the answer that there is
+            _logger.exception("A request of a rollout could not be counted.")
 
     def copy(self, served: Served, exchange: Exchange) -> None:
         """Take a copy of an answered request for the candidate, if it is one of those that are copied."""
-        shadow = self._shadow
-        if shadow is None or self.rollout is None or served.version != str(self.rollout.stable):
+        shadow, rollout = self._shadow, self.rollout
+        if shadow is None or rollout is None or served.version != str(rollout.stable):
             return
-        if is_copied(self.rollout.id, exchange.request_id, self._copied):
-            shadow.offer(exchange)
+        try:
+            if is_copied(rollout.id, exchange.request_id, self._copied):
+                shadow.offer(exchange)
+        except Exception:  # the rim, as above
+            _logger.exception("A request could not be copied.")
 
     def take(self, entry: Feedback) -> str:
         """Count what is told of a request, and say what became of that; see `outcomes.FATES`."""

@@ -9,10 +9,10 @@ All of this waits for the registry, so it happens on a thread. What is to be rou
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.clock import Clock, rfc3339, system_clock
 from mlx_platform.core.errors import ConflictError, IntegrityError
@@ -54,12 +54,13 @@ _logger = logging.getLogger(__name__)
 
 @frozen
 class Own:
-    """What this process has to say of a rollout; see `Published`."""
+    """What this process has to say of a rollout; see `Published`, and `Arms.differences`."""
 
     rollout: str
     counted: Window
     loaded: bool
     problem: str = ""
+    differences: tuple[Mapping[str, Any], ...] = ()
 
 
 @frozen
@@ -130,6 +131,8 @@ class Office:
         self._renewed_at = 0.0
         self._latest: StepVerdict | None = None
         self._led = ""
+        self._differences: tuple[Mapping[str, Any], ...] = ()
+        self._kept_differences: tuple[Mapping[str, Any], ...] = ()
 
     def fresh(self, rollout: Rollout) -> bool:
         """Whether somebody leads: without that nothing is routed to the candidate. For any thread."""
@@ -147,6 +150,7 @@ class Office:
             UnavailableError: the registry is busy or cannot be reached.
             IntegrityError: its journal is broken.
         """
+        self._differences = own.differences if own is not None else ()
         if sight.journal_end < self._end:
             sight = self._catalog.sight(self._name)  # that was before the last transition of our own
         standing = Standing()
@@ -359,6 +363,14 @@ class Office:
                 "shadow": rollout.shadow,
                 "arms": total.document(),
                 **verdict.document(),
+                **self._new_differences(),
             },
         )
         self._catalog.set_model_tags(self._name, {LOOK: look_tag(rollout, verdict, at)})
+
+    def _new_differences(self) -> dict[str, Any]:
+        """The worst differences that this process has seen, where others were kept last."""
+        if self._differences == self._kept_differences:
+            return {}
+        self._kept_differences = self._differences
+        return {"differences": list(self._differences)}

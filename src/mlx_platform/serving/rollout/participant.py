@@ -171,7 +171,8 @@ class Participant:
             return None
         counted = Window(self._arms.window.number)
         counted.add(self._arms.window)
-        return Own(rollout.id, counted, self._candidate is not None, self._problem)
+        loaded = self._candidate is not None
+        return Own(rollout.id, counted, loaded, self._problem, tuple(self._arms.differences()))
 
     def _settle(self) -> None:
         """Do what the rollout's state asks of this server."""
