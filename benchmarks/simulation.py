@@ -39,9 +39,9 @@ def simulation(quick: bool) -> None:
     """All tables; quick: a tenth of the rounds."""
     scale = 10 if quick else 1
     _errors(20_000 // scale)
-    _latency(1_000 // scale)
-    _single_looks(1_000 // scale)
-    _whole_rollouts(300 // scale)
+    _latency(500 // scale)
+    _single_looks(500 // scale)
+    _whole_rollouts(100 // scale)
 
 
 # Errors
@@ -345,4 +345,6 @@ def _share(share: float, rounds: int, first: npt.ArrayLike = ()) -> str:
     looks = list(np.atleast_1d(np.asarray(first)))
     if not count:
         return f"0 % (< {upper_bound(0, rounds):.2%})"
-    return f"{share:.1%}" + (f" ({statistics.median(looks):g})" if looks else "")
+    return (f"{share:.1%}" if share >= 0.001 else f"{share:.2%}") + (
+        f" ({statistics.median(looks):g})" if looks else ""
+    )
