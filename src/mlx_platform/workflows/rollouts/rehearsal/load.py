@@ -91,28 +91,32 @@ class Load:
             self._last[answer.version] = max(answer.sent, self._last.get(answer.version, 0.0))
 
     def _call(self, place: int) -> None:
-        connection, where = None, ""
-        while not self._stop.is_set():
-            url = self.url
-            if connection is None or where != url:
-                if connection is not None:
+        where, connection = self.url, connection_to(self.url, TIMEOUT)
+        try:
+            while not self._stop.is_set():
+                if where != self.url:
                     connection.close()
-                connection, where = connection_to(url, TIMEOUT), url
-            question = self.questions[place % len(self.questions)]
-            place += self.callers
-            sent = time.monotonic()
-            status, version = 0, ""
-            try:
-                connection.request("POST", question.path, question.body, question.headers)
-                response = connection.getresponse()
-                response.read()
-                status, version = response.status, response.getheader(_VERSION, "")
-            except (OSError, http.client.HTTPException):
-                connection.close()
-                connection = None
-            self._note(Answer(sent, time.monotonic(), status, version))
-            if status != http.client.OK:
-                self._stop.wait(0.05)  # a server that refuses is not helped by being asked at once again
+                    where, connection = self.url, connection_to(self.url, TIMEOUT)
+                answer = _asked(connection, self.questions[place % len(self.questions)])
+                place += self.callers
+                self._note(answer)
+                if answer.failed:
+                    self._stop.wait(0.05)  # a server that refuses is not helped by being asked at once again
+        finally:
+            connection.close()
+
+
+def _asked(connection: http.client.HTTPConnection, question: Question) -> Answer:
+    """Ask once; a connection that failed is opened anew by the next one."""
+    sent = time.monotonic()
+    try:
+        connection.request("POST", question.path, question.body, question.headers)
+        response = connection.getresponse()
+        response.read()
+    except (OSError, http.client.HTTPException):
+        connection.close()
+        return Answer(sent, time.monotonic(), 0, "")
+    return Answer(sent, time.monotonic(), response.status, response.getheader(_VERSION, ""))
 
 
 def questions_of(model: Model) -> tuple[Question, ...]:
