@@ -121,6 +121,22 @@ def dense(save_model: SaveModel) -> Path:
 
 
 @pytest.fixture
+def embedding(save_model: SaveModel) -> Callable[[int], Path]:
+    """The mean of the rows of a table, of so many numbers each, that `ids` [n, l] pick."""
+
+    def make(width: int) -> Path:
+        table = np.random.default_rng(1).normal(size=(500, width)).astype(np.float32)
+        nodes = [
+            helper.make_node("Cast", ["ids"], ["i"], "cast", to=onnx.TensorProto.INT64),
+            helper.make_node("Gather", ["table", "i"], ["e"], "embedding"),
+            helper.make_node("ReduceMean", ["e"], ["y"], "mean", axes=[1], keepdims=0),
+        ]
+        return save_model(nodes, {"ids": ["n", "l"]}, {"y": ["n", width]}, {"table": table})
+
+    return make
+
+
+@pytest.fixture
 def convolutional(save_model: SaveModel) -> Path:
     """Convolutions with Relu, pooling, a residual sum and a head, with random weights."""
     rng = np.random.default_rng(0)

@@ -150,15 +150,9 @@ def test_int4_weights_are_the_smallest(perceptron: Path, digits, tmp_path: Path)
 
 
 @pytest.mark.parametrize("method", ["dynamic", "fp16", "int4"])
-def test_an_embedding_is_stored_narrow(save_model, tmp_path: Path, method: str) -> None:
+def test_an_embedding_is_stored_narrow(embedding, tmp_path: Path, method: str) -> None:
     rng = np.random.default_rng(0)
-    table = rng.normal(size=(500, 64)).astype(np.float32)
-    nodes = [
-        helper.make_node("Cast", ["ids"], ["i"], "cast", to=onnx.TensorProto.INT64),
-        helper.make_node("Gather", ["table", "i"], ["e"], "embedding"),
-        helper.make_node("ReduceMean", ["e"], ["y"], "mean", axes=[1], keepdims=0),
-    ]
-    path = save_model(nodes, {"ids": ["n", "l"]}, {"y": ["n", 64]}, {"table": table})
+    path = embedding(64)
     feeds = [{"ids": rng.integers(0, 500, (4, length)).astype(np.float32)} for length in (3, 9)]
 
     made = made_by(method, path, tmp_path / "q", feeds)

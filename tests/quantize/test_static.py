@@ -85,15 +85,9 @@ def test_the_worst_layers_come_first(convolutional: Path, tmp_path: Path) -> Non
     assert 0 < errors[0].error < 0.1
 
 
-def test_an_embedding_becomes_a_table_of_bytes(save_model, tmp_path: Path) -> None:
+def test_an_embedding_becomes_a_table_of_bytes(embedding, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    table = rng.normal(size=(500, 32)).astype(np.float32)
-    nodes = [
-        helper.make_node("Cast", ["ids"], ["i"], "cast", to=onnx.TensorProto.INT64),
-        helper.make_node("Gather", ["table", "i"], ["e"], "embedding"),
-        helper.make_node("ReduceMean", ["e"], ["y"], "mean", axes=[1], keepdims=0),
-    ]
-    path = save_model(nodes, {"ids": ["n", "l"]}, {"y": ["n", 32]}, {"table": table})
+    path = embedding(32)
     feeds = [{"ids": rng.integers(0, 500, (4, length)).astype(np.float32)} for length in (3, 9, 5)]
 
     made = make(path, tmp_path / "q", feeds)

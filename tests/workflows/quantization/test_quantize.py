@@ -339,6 +339,7 @@ def test_a_few_rows_many_times_over_decide_nothing(
     )
 
     assert (result.verdict, result.exit_code) == (Verdict.UNDECIDED, 7)
+    assert (result.data["rows"], result.data["independent_rows"]) == (2000, 20)
     assert any("20 different inputs" in warning for warning in result.warnings)
     assert not (tmp_path / "small.onnx").exists()
 

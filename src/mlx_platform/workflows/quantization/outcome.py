@@ -248,6 +248,7 @@ def evidence_of(context: Context, outcome: Outcome, version: Version) -> Evidenc
             "nodes": outcome.nodes(),
             "metrics": _finite(judgement.after),
             "rows": judgement.comparison.rows,
+            "independent_rows": judgement.comparison.units,
             "gates": judgement.gates(),
         },
         tools={**tool_versions(), "onnx": metadata.version("onnx")},

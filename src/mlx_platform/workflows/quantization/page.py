@@ -76,6 +76,7 @@ def data_of(outcome: Outcome) -> dict[str, Any]:
         "relative_error": judgement.relative_error,
         "flips": outcome.flips(),
         "rows": judgement.comparison.rows,
+        "independent_rows": judgement.comparison.units,
         "nodes": outcome.nodes(),
         "left_out": dict(outcome.made.left_out),
         "gates": judgement.gates(),
@@ -140,7 +141,7 @@ def _facts(outcome: Outcome) -> tuple[Fact, ...]:
         Fact(
             "coverage", f"{outcome.coverage.share:.1%} of the judged values are within what calibration saw"
         ),
-        Fact("judged on", f"{outcome.rows.path}, {plural(outcome.judgement.comparison.rows, 'row')}"),
+        Fact("judged on", f"{outcome.rows.path}, {_judged(outcome)}"),
         Fact("looks", _looks(outcome)),
     ]
     if outcome.search() is not None:
@@ -151,6 +152,12 @@ def _facts(outcome: Outcome) -> tuple[Fact, ...]:
     if outcome.output:
         facts.append(Fact("file", str(outcome.output)))
     return tuple(facts)
+
+
+def _judged(outcome: Outcome) -> str:
+    comparison = outcome.judgement.comparison
+    alike = f" with {comparison.units:,} different inputs" if comparison.units < comparison.rows else ""
+    return f"{plural(comparison.rows, 'row')}{alike}"
 
 
 def _looks(outcome: Outcome) -> str:
