@@ -13,6 +13,7 @@ from mlx_platform.core.settings import load_settings
 from mlx_platform.evaluation.gate_file import read_gates
 from mlx_platform.inference.cases import read_golden
 from mlx_platform.inference.spec import parse_spec
+from mlx_platform.serving.rollout.plan import plan_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
@@ -48,7 +49,7 @@ def test_toml_and_yaml_examples_say_what_they_are_and_are_read(page: Path, tmp_p
         path = tmp_path / name
         path.write_text(text)
         if name == "mlx.toml":
-            load_settings(path, environment={})
+            plan_of(load_settings(path, environment={}).rollout)
         elif name in {"gates.toml", "gates.yaml"}:
             assert read_gates(path).gates
         else:
