@@ -84,6 +84,19 @@ def test_a_table_has_a_column_for_each_outcome_and_says_nothing_in_empty_cells(
     assert body["feedback"][2]["time"] == "2026-12-01T04:00:02Z"
 
 
+def test_the_version_that_answered_is_told_to_one_server_and_never_to_several(
+    mlx: RunCommand, tmp_path: Path
+) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("id,version,ordered\na1,3,true\na2,,false\n")
+    with listening() as (one, first), listening() as (two, second):
+        assert mlx("feedback", path, "--server", one).code == 0
+        assert mlx("feedback", path, "--server", one, "--server", two).code == 0
+
+    versions = [[entry.get("version") for entry in body["feedback"]] for _, body in first + second]
+    assert versions == [["3", None], [None, None], [None, None]]
+
+
 def test_entries_are_kept_beside_a_traffic_log(mlx: RunCommand, tmp_path: Path) -> None:
     log = tmp_path / "traffic"
     log.mkdir()
