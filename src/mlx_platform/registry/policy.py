@@ -327,7 +327,7 @@ def _quarantine(candidate: Candidate) -> Check:
     threshold = "neither quarantined nor rolled back"
     said = []
     if version.quarantined:
-        said.append(f"{version.ref} is quarantined: {printable(version.quarantined, 200)}.")
+        said.append(f"{version.ref} is quarantined: {printable(version.quarantined, 200).rstrip('.')}.")
     if event:
         said.append(f"{version.ref} was {rolled_back_text(event)}.")
     if not said:
@@ -339,7 +339,7 @@ def _quarantine(candidate: Candidate) -> Check:
 def rolled_back_text(event: Event) -> str:
     """`rolled back from production on …, by …: reason`."""
     text = f"rolled back from {event.alias} on {both_zones(event.time)} by {printable(event.actor, 80)}"
-    return f"{text}: {printable(event.reason, 200)}" if event.reason else text
+    return f"{text}: {printable(event.reason, 200).rstrip('.')}" if event.reason else text
 
 
 def _with_lift(requirement: Requirement, policy: PromotionSettings) -> Requirement:

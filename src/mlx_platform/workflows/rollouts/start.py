@@ -143,7 +143,8 @@ def _begin(
             hint=f"Wait for it: mlx rollout status {version.name} --watch; or put it aside with --replace.",
             rollout={"id": active.id, "version": active.candidate, "state": active.state},
         )
-    _judge(context, version, sight, plan, force=force)
+    again = f"retry {version.name}" if command == "rollout retry" else f"start {version.ref}"
+    _judge(context, version, sight, plan, force=force, again=again)
     _refuse_other_signature(context, version, stable)
     if plan.ab:
         say(f"The test {ab_text(plan.ab)}.")
@@ -183,7 +184,7 @@ def _stable(context: Context, sight: Sight, version: Version) -> Version:
     return context.catalog.resolve(VersionRef(version.name, number))
 
 
-def _judge(context: Context, version: Version, sight: Sight, plan: Plan, *, force: bool) -> None:
+def _judge(context: Context, version: Version, sight: Sight, plan: Plan, *, force: bool, again: str) -> None:
     """Refuse what production would refuse, but for the evidence that is still to be gathered.
 
     A plan whose candidate answers nobody may gather evidence before there is any.
@@ -207,17 +208,17 @@ def _judge(context: Context, version: Version, sight: Sight, plan: Plan, *, forc
     )
     liftable = all(one.lift and one.name != SELF_CHECK for one in wanted)
     if wanted and not (force and liftable):
-        raise _refused(judgement, wanted, liftable=liftable)
+        raise _refused(judgement, wanted, f"mlx rollout {again} --force --reason WHY" if liftable else "")
 
 
-def _refused(judgement: Judgement, wanted: tuple[Requirement, ...], *, liftable: bool) -> GateFailedError:
+def _refused(judgement: Judgement, wanted: tuple[Requirement, ...], by_hand: str) -> GateFailedError:
     version = judgement.version
     said = ", ".join(f"{one.name} ({one.check.measured})" for one in wanted)
     messages = [one.check.message for one in wanted if one.check.message]
     commands = dict.fromkeys(one.command for one in wanted if one.command)
     parts = [*messages, *([f"Run: {'; '.join(commands)}."] if commands else [])]
-    if liftable:
-        parts.append(f"To try it all the same: mlx rollout start {version.ref} --force --reason WHY")
+    if by_hand:
+        parts.append(f"To try it all the same: {by_hand}")
     return GateFailedError(
         f"{version.ref} may not go to {judgement.alias}: {said}.",
         hint=" ".join(parts),

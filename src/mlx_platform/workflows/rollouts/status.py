@@ -109,6 +109,8 @@ def _next_steps(seen: Seen) -> tuple[str, ...]:
     name = rollout.model
     if not rollout.active:
         again = () if rollout.state in {"PROMOTED", "COMPLETED"} else (f"mlx rollout retry {name}",)
+        if again and any(verdict.get("failed") for verdict in rollout.verdicts):
+            again = (f"mlx rollout retry {name} --force --reason WHY    (it is quarantined)",)
         if page.winner(rollout) == "candidate":
             again = (f"mlx promote {rollout.ref} --to {rollout.channel}",)
         return (f"mlx rollout history {name} --id {rollout.id}", *again)
