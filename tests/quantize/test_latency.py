@@ -70,6 +70,7 @@ def test_a_spent_budget_still_leaves_a_pair_a_round_and_neither_always_goes_firs
     found = race(lambda: order.append("a"), lambda: order.append("b"), seconds=0)
 
     assert found.runs == ROUNDS
+    assert len(order) == 2 * (ROUNDS + 1)
     assert order[-4:] == ["a", "b", "b", "a"]
 
 

@@ -51,13 +51,16 @@ def race(
     Args:
         before: the call with the original model.
         after: the same call with the other one.
-        seconds: about how long it may take; a pair of runs a round is made whatever it takes.
+        seconds: about how long it may take; a pair of runs a round, and one before, is made whatever it takes.
         most: pairs of runs, about.
         clock: see `clock_of`.
     """
+    warm = time.perf_counter() + seconds / 10
     for _ in range(_WARM_UP):
         before()
         after()
+        if time.perf_counter() > warm:
+            break
     pairs = math.ceil(most / ROUNDS)
     return summarize(
         [
