@@ -305,6 +305,8 @@ class Engine:
 
     async def _ask(self, feeds: Tensors, rows: int, outputs: tuple[str, ...], exchange: Exchange) -> Tensors:
         """The outputs of feeds, from the cache or from a run."""
+        if self.caches.answers is None:
+            return await self._compute(feeds, rows, outputs, exchange)
         compute = partial(self._compute, feeds, rows, outputs, exchange)
         return await self._remembered(feeds, outputs, exchange, compute)
 

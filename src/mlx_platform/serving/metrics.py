@@ -30,6 +30,7 @@ _REASONS = {
     503: "unavailable",
     504: "deadline",
 }
+_CLASSES = tuple(f"{hundreds}xx" for hundreds in range(10))
 
 
 class Histogram:
@@ -97,7 +98,7 @@ class Metrics:
             self.failures[_REASONS.get(status, "malformed")] += 1
 
     def observe_request(self, route: str, status: int, seconds: float) -> None:
-        key = (route, f"{status // 100}xx")
+        key = (route, _CLASSES[status // 100])
         histogram = self.requests.get(key)
         if histogram is None:
             histogram = self.requests[key] = Histogram(REQUEST_SECONDS)

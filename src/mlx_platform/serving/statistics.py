@@ -4,18 +4,20 @@ https://github.com/triton-inference-server/server `docs/protocol/extension_stati
 happened and how many nanoseconds that took, never a rate.
 """
 
+from datetime import datetime
 from typing import Any
 
 from mlx_platform.serving.exchange import Exchange
 
-# The stages of an exchange in the protocol's words.
-_STAGES = {
-    "queue": ("queue",),
-    "compute_input": ("ingress", "pre"),
-    "compute_infer": ("inference",),
-    "compute_output": ("post", "egress"),
-}
-DURATIONS = ("success", "fail", *_STAGES, "cache_hit", "cache_miss")
+# The protocol's words, each for one or two stages of an exchange.
+_STAGES = (
+    ("queue", "queue", ""),
+    ("compute_input", "ingress", "pre"),
+    ("compute_infer", "inference", ""),
+    ("compute_output", "egress", "post"),
+)
+_CACHED = frozenset(("hit", "semantic", "miss"))
+DURATIONS = ("success", "fail", *(name for name, _, _ in _STAGES), "cache_hit", "cache_miss")
 """Names in the order of the protocol's message, whose field numbers count them from 1."""
 
 
@@ -24,25 +26,31 @@ class Statistics:
 
     def __init__(self) -> None:
         self.inferences = 0  # rows that were answered
-        self.last_inference = 0  # milliseconds since 1970
+        self._last: datetime | None = None
         self._counts = dict.fromkeys(DURATIONS, 0)
         self._seconds = dict.fromkeys(DURATIONS, 0.0)
 
     def observe(self, exchange: Exchange, seconds: float, *, succeeded: bool) -> None:
         """Count an exchange that took so many seconds."""
-        self.last_inference = int(exchange.time.timestamp() * 1000)
+        self._last = exchange.time
         if not succeeded:
             self._add("fail", seconds)
             return
         self.inferences += exchange.rows
         self._add("success", seconds)
         taken = exchange.seconds
-        if exchange.cache in {"hit", "semantic", "miss"}:
+        if exchange.cache in _CACHED:
             self._add("cache_miss" if exchange.cache == "miss" else "cache_hit", taken.get("cache", 0.0))
-        for name, stages in _STAGES.items():
-            spent = [taken[stage] for stage in stages if stage in taken]
-            if spent:  # an answer from a cache was never in a queue, nor computed
-                self._add(name, sum(spent))
+        for name, first, second in _STAGES:
+            if first in taken:  # an answer from a cache was never in a queue, nor computed
+                self._add(name, taken[first] + taken[second] if second in taken else taken[first])
+            elif second in taken:
+                self._add(name, taken[second])
+
+    @property
+    def last_inference(self) -> int:
+        """When the last request came, in milliseconds since 1970; 0 before any."""
+        return int(self._last.timestamp() * 1000) if self._last is not None else 0
 
     def _add(self, name: str, seconds: float) -> None:
         self._counts[name] += 1
