@@ -397,6 +397,49 @@ def test_in_an_ab_test_the_other_metrics_only_guard() -> None:
     assert look_at(test, canary=candidate, stable=told(999, 0.3)).outcome is Outcome.INCONCLUSIVE
 
 
+# Many rounds, from a seed
+
+
+def failed(rate: float, requests: int, rounds: int) -> float:
+    """The share of steps of ten looks that fail, for a candidate with a true share of errors."""
+    generator = random.Random(20261201)  # noqa: S311 - a seed, not a secret
+    schedule, count = planned_looks(60, 600), 0
+    for _ in range(rounds):
+        errors, verdict = 0, None
+        for number in range(1, 11):
+            errors += sum(generator.random() < rate for _ in range(requests))
+            look = schedule.look(number, 60.0 * number)
+            verdict = look_at(
+                plan(ERRORS), look=look, history=verdict, canary=counted(requests * number, errors)
+            )
+            if verdict.outcome is Outcome.FAIL:
+                count += 1
+                break
+    return count / rounds
+
+
+@pytest.mark.parametrize(
+    ("rate", "least", "most"), [(0.002, 0.0, 0.0), (0.005, 0.0, 0.01), (0.03, 0.6, 0.8), (0.05, 0.98, 1.0)]
+)
+def test_healthy_candidates_are_kept_and_failing_ones_found(rate: float, least: float, most: float) -> None:
+    assert least <= failed(rate, 50, 100) <= most
+
+
+def test_a_candidate_as_fast_as_the_stable_version_is_hardly_ever_taken_for_slow() -> None:
+    schedule, count = planned_looks(60, 600), 0
+    for seed in range(60):
+        ours, theirs, verdict = LatencyHistogram(), LatencyHistogram(), None
+        for number in range(1, 11):
+            ours.add(drawn(50, seed=1000 * seed + 2 * number))
+            theirs.add(drawn(50, seed=1000 * seed + 2 * number + 1))
+            arms = {"canary": counted(50 * number, times=ours), "stable": counted(50 * number, times=theirs)}
+            verdict = look_at(plan(P99), look=schedule.look(number, 0.0), history=verdict, **arms)
+        assert verdict
+        count += verdict.outcome is Outcome.FAIL
+
+    assert count <= 1
+
+
 def test_a_server_and_a_command_judge_without_scientific_libraries() -> None:
     code = (
         "import sys; import mlx_platform.serving.rollout.machine, mlx_platform.serving.rollout.alarm, "
