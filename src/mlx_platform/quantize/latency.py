@@ -51,7 +51,7 @@ def race(
     Args:
         before: the call with the original model.
         after: the same call with the other one.
-        seconds: about how long it may take; a pair of runs a round, and one before, is made whatever it takes.
+        seconds: about how long it may take; a pair of runs a round, and one before, are made in any case.
         most: pairs of runs, about.
         clock: see `clock_of`.
     """
