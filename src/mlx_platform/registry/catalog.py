@@ -454,10 +454,9 @@ class Catalog:
         """
         import orjson
 
-        from mlx_platform.registry.findings import data_of, metrics_of, summary_tag
+        from mlx_platform.registry.findings import data_of, metrics_of
 
-        if evidence.digest != version.digest:
-            raise IntegrityError(f"The evidence is about {evidence.digest}, not about {version.ref}.")
+        _check_subject(version, evidence)
         run_id = self._backend.store.log_finding(
             f"{evidence.kind} {version.ref}",
             model=model_id_of(version.source),
@@ -466,7 +465,16 @@ class Catalog:
             document=orjson.dumps(evidence.document(), option=orjson.OPT_INDENT_2).decode(),
             tags={"mlx.evidence": evidence.kind, "mlx.version": version.ref, DIGEST: version.digest},
         )
-        self.set_tags(version, {EVIDENCE_PREFIX + evidence.kind: summary_tag(evidence, run_id)})
+        self._summarize(version, evidence, run_id)
+
+    def summarize(self, version: Version, evidence: "Evidence") -> None:
+        """Keep what promotions read of evidence, by one write; `record` keeps all of it, and takes its time.
+
+        Raises:
+            IntegrityError: it is about another digest.
+        """
+        _check_subject(version, evidence)
+        self._summarize(version, evidence, "")
 
     def evidence(self, version: Version) -> Mapping[str, EvidenceSummary]:
         """The latest evidence of each kind about the version's digest, read anew."""
@@ -487,8 +495,18 @@ class Catalog:
 
     # Within
 
+    def _summarize(self, version: Version, evidence: "Evidence", run_id: str) -> None:
+        from mlx_platform.registry.findings import summary_tag
+
+        self.set_tags(version, {EVIDENCE_PREFIX + evidence.kind: summary_tag(evidence, run_id)})
+
     @cached_property
     def _foreign(self) -> "Foreign":
         from mlx_platform.registry.foreign import Foreign
 
         return Foreign(self._backend, self._cache)
+
+
+def _check_subject(version: Version, evidence: "Evidence") -> None:
+    if evidence.digest != version.digest:
+        raise IntegrityError(f"The evidence is about {evidence.digest}, not about {version.ref}.")

@@ -116,6 +116,9 @@ def test_a_sound_version_goes_through_all_steps_and_is_promoted(fleet, process, 
         ("shadow", Verdict.PASS),
         ("rollout", Verdict.PASS),
     ]
+    found = fleet.catalog.evidence(fleet.catalog.resolve(f"{MODEL}/{NUMBERS['sound']}"))
+    assert {kind: summary.verdict for kind, summary in found.items()} == {"shadow": "pass", "rollout": "pass"}
+    assert found["shadow"].numbers["error_rate"]["requests"] == 400
     moved = fleet.catalog.history(MODEL, alias="production")[0]
     assert (moved.kind, moved.evidence["rollout"]) == ("promote", "r1")
     assert "canary" not in fleet.catalog.holders(MODEL)
@@ -152,7 +155,7 @@ def test_the_worst_differences_are_kept_with_the_look_after_which_they_are_other
     for requests, differences in ((10, ()), (10, ({"request_id": "r-1"},)), (10, ({"request_id": "r-1"},))):
         one.counts(requests=requests)
         one.differences = differences
-        time.passes(5)
+        time.passes(6)
         one.turn()
     looks = read_looks(one.folder / "looks", "r1")
     assert [look.get("differences") for look in looks] == [None, [{"request_id": "r-1"}], None]

@@ -100,7 +100,7 @@ class Follower:
         if served is self._router.stable or served not in self._router.loaded:
             return
         self._router.stand_by(served)
-        if now or not self._keep_warm:
+        if now or not (self._keep_warm or served.version in self.held):
             self._spawn(self._unload(served))
             return
         self._stop_timer(served)

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.clock import Clock, rfc3339, system_clock
-from mlx_platform.core.errors import ConflictError, IntegrityError
+from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError
 from mlx_platform.core.values import frozen
 from mlx_platform.registry.sight import Sight
 from mlx_platform.serving.rollout.alarm import Alarm
@@ -93,7 +93,7 @@ class Office:
         me: names this process.
         marks: by which processes that died are found.
         book: where looks are kept.
-        witness: keeps evidence about a version; returns at once.
+        witness: keeps all of a piece of evidence about a version; returns at once.
         monotonic: a clock that never jumps.
     """
 
@@ -234,7 +234,7 @@ class Office:
     def _act(self, sight: Sight, rollout: Rollout, own: Own | None, deaths: int) -> bool:
         """Do what there is to do; whether the journal has grown by it."""
         if rollout.controller != self.me:
-            if rollout.controller and self.fresh(rollout) and deaths < DEADLY:
+            if rollout.controller and self._lives(rollout) and deaths < DEADLY:
                 return False
             self._take_over(sight, rollout)
             return True
@@ -257,16 +257,31 @@ class Office:
         self._go(sight, rollout, decided, verdict)
         return True
 
+    def _lives(self, rollout: Rollout) -> bool:
+        """Whether somebody leads, or has only just begun to."""
+        seconds = patience(rollout.plan.look_every_s)
+        awaited = self._watch.awaited(rollout.id, rollout.controller, self._monotonic(), seconds)
+        return self.fresh(rollout) or awaited
+
     def _go(self, sight: Sight, before: Rollout, decided: Transition, verdict: StepVerdict | None) -> None:
         after = decided.rollout
         carry_out(self._catalog, decided, after=sight.head)
         self.transitions += 1
         _logger.warning("%s: %s. %s", after.ref, after.state, after.reason)
         for evidence in testimony_of(before, decided, verdict, self._now()):
-            self._witness(after.ref, evidence)
+            self._testify(after.ref, evidence)
         stale = [said.tag for said in published(sight.tags, before.id) if said.counted.number < after.window]
         if stale and after.active:
             self._catalog.delete_model_tags(self._name, stale)
+
+    def _testify(self, ref: str, evidence: "Evidence") -> None:
+        """Keep evidence: what promotions read of it at once, and the rest when there is time for it."""
+        try:
+            self._catalog.summarize(self._catalog.resolve(ref), evidence)
+        except MlxError as error:  # nothing depends on it here
+            _logger.warning("The evidence about %s is not kept: %s", ref, error.message)
+            return
+        self._witness(ref, evidence)
 
     def _take_over(self, sight: Sight, rollout: Rollout) -> None:
         leading = replace(rollout, controller=self.me)

@@ -22,7 +22,7 @@ from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Verdict
 
 _SECONDS = 300.0
-_NICENESS = 10  # whoever is served comes first
+_NICENESS = 5  # whoever is served comes first
 
 
 def record_beside(settings: Settings, ref: str, evidence: Evidence) -> None:
