@@ -175,10 +175,12 @@ def test_mlflow_s_alias_follows_and_a_writer_that_died_before_is_caught_up_with(
 
 def test_nothing_can_be_rolled_back_to_what_was_only_tried(live: Catalog) -> None:
     write(live, 2)
+    write(live, 2, state="STEP")
     write(live, None, state="ABORTED")
     write(live, 3, rollout="r2")
     journal = live.journal("digits")
 
+    assert journal.previous_holders("canary") == (2,)
     assert journal.rollback_targets("canary") == ()
     assert journal.rolled_back("canary") == {}
     assert live.removal.uses(live.resolve("digits/2")) == ()

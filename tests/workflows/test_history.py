@@ -172,15 +172,18 @@ def test_the_move_that_ends_a_rollout_names_it_and_nothing_goes_on(project: Proj
 def test_what_a_rollout_was_doing_at_a_moment_is_answered(moved: Project) -> None:
     at = START + timedelta(hours=4)
     moved.__dict__["context"] = make_context(moved.settings, clock=lambda: at)
-    transit(moved, 2, step=1, weight=5)
+    transit(moved, 2, "SHADOW", step=0, shadow=100)
     moved.__dict__["context"] = make_context(moved.settings, clock=lambda: at + timedelta(hours=1))
+    transit(moved, 2, step=1, weight=5)
+    moved.__dict__["context"] = make_context(moved.settings, clock=lambda: at + timedelta(hours=2))
     transit(moved, None, "ABORTED")
 
-    during = history(moved.context, "digits", at=rfc3339(at))
+    during = history(moved.context, "digits", at="1h")
     after = history(moved.context, "digits", at="0s")
 
     assert during.data["live"] == {"canary": 2, "production": 1, "staging": 3}
     assert during.data["rollout"]["state"] == "STEP"
+    assert during.data["holders"][0]["since"] == rfc3339(at)
     assert [fact.value for fact in during.report.facts] == [
         "The rollout r1 tries digits/2 for production: step 2 (5 %)."
     ]

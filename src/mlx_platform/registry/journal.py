@@ -1,4 +1,4 @@
-"""The journal: every move of an alias, as one sequence per model that can only grow.
+"""The journal: every move of an alias and every step of a rollout, as one sequence per model that only grows.
 
 An event carries `after`, the number of the last valid event its writer had seen. It counts only if that
 event is still the last valid one at its place in the sequence, so of several writers that saw the same state
@@ -31,7 +31,7 @@ _KINDS = frozenset(get_args(Kind))
 
 @frozen
 class Event:
-    """One move of one alias.
+    """One move of one alias, or one transition of a rollout, which is about the alias `canary`.
 
     `number` is the place in the sequence, 0 before the registry gave one. `digest` is the package digest of
     `to_version`, so that a version number that was given out twice cannot stand in for what was promoted.
@@ -182,7 +182,7 @@ class Journal:
         return tuple(sorted({event.alias for event in self.events if event.valid}))
 
     def in_force(self, moment: datetime, now: datetime) -> dict[str, tuple[Event, datetime]]:
-        """The move of each alias that was in force at a moment, and since when.
+        """The last move of each alias at a moment, and since when its holder held it.
 
         Args:
             moment: the one asked about.
@@ -190,14 +190,20 @@ class Journal:
         """
         valid = self.valid
         times = effective_times([event.time for event in valid], now)
-        return {
-            event.alias: (event, time) for event, time in zip(valid, times, strict=True) if time <= moment
-        }
+        found: dict[str, tuple[Event, datetime]] = {}
+        for event, time in zip(valid, times, strict=True):
+            if time <= moment:
+                # Within a rollout its alias stays where it is.
+                stays = event.alias in found and event.from_version == event.to_version
+                found[event.alias] = (event, found[event.alias][1] if stays else time)
+        return found
 
     def previous_holders(self, alias: str) -> tuple[int, ...]:
         """Who held the alias before, latest first, however it left."""
         return tuple(
-            event.from_version for event in reversed(self.moves(alias)) if event.from_version is not None
+            event.from_version
+            for event in reversed(self.moves(alias))
+            if event.from_version not in {None, event.to_version}
         )
 
     def rolled_back(self, alias: str) -> dict[int, Event]:

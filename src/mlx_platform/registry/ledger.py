@@ -244,8 +244,8 @@ class Ledger:
                 name,
                 tags={_MODEL_TAG: event.model},
                 description=f"The journal of {event.model}, written by mlx: every version is a move of an "
-                "alias. It is not a model. Do not edit or delete it: aliases, history and rollback are read "
-                "from it.",
+                "alias or a step of a rollout. It is not a model. Do not edit or delete it: aliases, "
+                "history, rollbacks and rollouts are read from it.",
             )
         failure: MlxError | None = None
         try:

@@ -23,6 +23,7 @@ TAG_PREFIX = "mlx.rollout."
 """Tags of the model in which servers that take part in a rollout leave word to each other."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAMELESS = "without an id"
 _TEXT_CAP = 120
 
 
@@ -89,10 +90,9 @@ def transition_of(event: Event) -> Transition | None:
     """What an event says about a rollout; None for one that is no transition."""
     if event.kind != "rollout":
         return None
-    found = event.evidence.get(DOCUMENT)
-    content: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    content = _content(event)
     return Transition(
-        id=_text(content, "id") or "without an id",
+        id=_text(content, "id") or _NAMELESS,
         channel=_text(content, "channel") or "production",
         stable=_whole(content, "stable"),
         candidate=event.to_version,
@@ -109,8 +109,8 @@ def rollout_events(events: Iterable[Event]) -> tuple[tuple[Event, ...], ...]:
     """The transitions among valid events, oldest first, by rollout: the one that began first comes first."""
     found: dict[str, list[Event]] = {}
     for event in events:
-        if transition := transition_of(event):
-            found.setdefault(transition.id, []).append(event)
+        if event.kind == "rollout":
+            found.setdefault(_text(_content(event), "id") or _NAMELESS, []).append(event)
     return tuple(tuple(group) for group in found.values())
 
 
@@ -226,7 +226,12 @@ def refuse_canary(name: str, journal: Journal, alias: str) -> None:
 
 
 def _known(journal: Journal, rollout: str) -> bool:
-    return any(found.id == rollout for event in journal.valid if (found := transition_of(event)))
+    return any(event.kind == "rollout" and _content(event).get("id") == rollout for event in journal.valid)
+
+
+def _content(event: Event) -> Mapping[str, Any]:
+    found = event.evidence.get(DOCUMENT)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _text(content: Mapping[str, Any], key: str) -> str:
