@@ -52,7 +52,7 @@ class RolloutMetricSettings:
     of: str | None = setting(None, pattern="[A-Za-z_][A-Za-z0-9_.-]{0,63}")
     max: float | None = setting(None, ge=-1e15, le=1e15)
     min: float | None = setting(None, ge=-1e15, le=1e15)
-    alpha: float | None = setting(None, gt=0, le=0.5, description="the chance of a false alarm in a step")
+    alpha: float | None = setting(None, ge=1e-9, le=0.5, description="the chance of a false alarm in a step")
     quantile: float | None = setting(None, gt=0, le=0.999)
     max_ratio: float | None = setting(None, gt=1, le=1000)
     min_delta_ms: float | None = setting(None, ge=0, le=600_000)
@@ -80,7 +80,7 @@ class AbSettings:
     base: float = setting(0.0, ge=-1e15, le=1e15)
     deviation: float = setting(0.0, ge=0, le=1e15)
     min_effect: float = setting(0.0, ge=0, le=1e15)
-    alpha: float = setting(0.05, gt=0, le=0.5, description="two-sided")
+    alpha: float = setting(0.05, ge=1e-9, le=0.5, description="two-sided")
     power: float = setting(0.8, ge=0.5, le=0.999)
     max_duration: str = _span("14d")
 

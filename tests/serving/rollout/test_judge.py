@@ -1,3 +1,4 @@
+import math
 import random
 import subprocess
 import sys
@@ -6,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mlx_platform.serving.rollout.binomial import sequential_evidence
 from mlx_platform.serving.rollout.counts import Arm, ArmCounts, LatencyHistogram, Moments, Window
 from mlx_platform.serving.rollout.judge import BASELINE_UNHEALTHY, judge
 from mlx_platform.serving.rollout.looks import Look, Reading, planned_looks
@@ -343,6 +345,22 @@ def test_a_business_metric_fails_passes_and_waits() -> None:
     assert outcome(2000, 0.25) is Outcome.INCONCLUSIVE
     assert outcome(40, 0.0) is Outcome.INCONCLUSIVE
     assert look_at(plan(CLICKED), canary=counted(5000), stable=stable).outcome is Outcome.NO_DATA
+
+
+@pytest.mark.parametrize("limit", [1e-6, 0.99])
+def test_a_look_after_a_hundred_years_is_a_look(limit: float) -> None:
+    strict = replace(ERRORS, max=limit, alpha=1e-9)
+    look = planned_looks(30, 600).look(10**6, 3e9)
+    found = look_at(
+        plan(strict, P99, replace(CLICKED, alpha=1e-9)),
+        look=look,
+        canary=told(500, 0.3),
+        stable=told(500, 0.3),
+    )
+
+    assert found.metrics[0].outcome in {Outcome.INCONCLUSIVE, Outcome.PASS}
+    assert found.metrics[2].outcome is Outcome.PASS
+    assert sequential_evidence(5, 10**6, limit) < math.inf
 
 
 def test_lower_may_be_better() -> None:

@@ -129,7 +129,7 @@ def test_a_document_that_is_no_plan_is_refused(document: Any) -> None:
         ({"metrics": [ERRORS, ERRORS]}, "two metrics are called errors"),
         ({"metrics": [{"max": 0.01}]}, "metrics.0 has no name"),
         ({"metrics": [{"name": "x", "kind": "proportion"}]}, "needs max"),
-        ({"metrics": [{**ERRORS, "max": 0}]}, "between 0 and 1"),
+        ({"metrics": [{**ERRORS, "max": 0}]}, "from 0.000001 to 0.99"),
         ({"metrics": [{**ERRORS, "of": "eror"}]}, "of errors or of disagree, not of eror"),
         ({"metrics": [{**ERRORS, "query": "up"}]}, "kind proportion, which has no query"),
         ({"metrics": [{**ERRORS, "of": "disagree", "on": "any"}]}, "set mirror"),

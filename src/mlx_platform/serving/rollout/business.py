@@ -7,6 +7,7 @@ from mlx_platform.serving.rollout.verdict import MetricVerdict, Outcome
 
 _LEAST = 50  # outcomes on both arms, before a difference is believed
 _CONFIDENCE = 0.95
+_LEAST_LEVEL = 1e-12  # below it numbers have no digits left
 
 
 def not_worse(
@@ -30,7 +31,7 @@ def not_worse(
         told = f"Nobody has said what became of a request that {whose} answered."
         return MetricVerdict(rule.name, Outcome.NO_DATA, told, limit=rule.max_drop, dry_run=rule.dry_run)
     passing = difference(theirs, ours, 2 * _CONFIDENCE - 1)
-    failing = difference(theirs, ours, 1 - 2 * level)
+    failing = difference(theirs, ours, 1 - 2 * max(level, _LEAST_LEVEL))
     sign = 1.0 if rule.direction == "higher" else -1.0
     drop = -sign * passing.value
     numbers = {

@@ -74,7 +74,7 @@ class MetricRule:
     of: str = ""
     max: float | None = setting(None, ge=-1e15, le=1e15)
     min: float | None = setting(None, ge=-1e15, le=1e15)
-    alpha: float = setting(0.01, gt=0, le=0.5)
+    alpha: float = setting(0.01, ge=1e-9, le=0.5)
     quantile: float = setting(0.99, gt=0, le=0.999)
     max_ratio: float = setting(1.5, gt=1, le=1000)
     min_delta_ms: float = setting(5.0, ge=0, le=600_000)
@@ -108,7 +108,7 @@ class AbRule:
     base: float = setting(0.0, ge=-1e15, le=1e15)
     deviation: float = setting(0.0, ge=0, le=1e15)
     min_effect: float = setting(0.0, ge=0, le=1e15)
-    alpha: float = setting(0.05, gt=0, le=0.5)
+    alpha: float = setting(0.05, ge=1e-9, le=0.5)
     power: float = setting(0.8, ge=0.5, le=0.999)
     required: tuple[int, ...] = ()
 
@@ -381,8 +381,8 @@ def _rule_problems(rule: MetricRule, plan: Plan) -> list[str]:
     if rule.kind == "proportion":
         if rule.of not in {"errors", "disagree"}:
             found.append("is of something that nobody counts.")
-        if rule.max is None or not 0 < rule.max < 1:
-            found.append("needs a max between 0 and 1, such as 0.01 for 1 %.")
+        if rule.max is None or not 1e-6 <= rule.max <= 0.99:
+            found.append("needs a max from 0.000001 to 0.99, such as 0.01 for 1 %.")
         if rule.of == "disagree" and rule.on != "shadow" and not plan.mirror:
             found.append("is about copies, and steps with a weight have none: set mirror, or on = 'shadow'.")
     if rule.kind == "prometheus" and rule.max is None and rule.min is None:
