@@ -29,6 +29,18 @@ def test_the_lease_of_another_rollout_or_holder_does_not_count():
     assert not watch.fresh("r1", "a", 1.0, 3.0)
 
 
+def test_whoever_was_just_named_is_waited_for_as_long_as_for_a_lease():
+    watch = LeaseWatch()
+    assert watch.is_awaited("r1", "a", 10.0, 3.0)
+    assert watch.is_awaited("r1", "a", 12.9, 3.0)
+    assert not watch.is_awaited("r1", "a", 13.0, 3.0)
+    assert watch.is_awaited("r1", "b", 13.0, 3.0)
+    assert not watch.is_awaited("r1", "b", 16.0, 3.0)
+    assert watch.is_awaited("r2", "b", 16.0, 3.0)
+    watch.see(Lease("r2", ""), 16.1)  # a goodbye
+    assert not watch.is_awaited("r2", "b", 16.1, 3.0)
+
+
 def test_short_looks_leave_three_seconds():
     assert patience(0.2) == 3.0
     assert patience(30.0) == 90.0

@@ -53,6 +53,8 @@ class LeaseWatch:
     def __init__(self) -> None:
         self.lease: Lease | None = None
         self._changed = 0.0
+        self._named = ("", "")
+        self._named_at = 0.0
 
     def see(self, lease: Lease | None, now: float) -> None:
         """Note what the registry says at a moment of a clock that never jumps."""
@@ -65,3 +67,15 @@ class LeaseWatch:
         if lease is None or (lease.rollout, lease.holder) != (rollout, holder):
             return False
         return now - self._changed < seconds
+
+    def is_awaited(self, rollout: str, holder: str, now: float, seconds: float) -> bool:
+        """Whether the journal has named this holder for less than so many seconds, as far as this reader saw.
+
+        Whoever takes over writes its lease after its event: until then its lease is not one that has ended.
+        Whoever has said goodbye is not waited for.
+        """
+        if self.lease == Lease(rollout, ""):
+            return False
+        if self._named != (rollout, holder):
+            self._named, self._named_at = (rollout, holder), now
+        return now - self._named_at < seconds

@@ -65,9 +65,13 @@ class Own:
 
 @frozen
 class Standing:
-    """How things stand: the rollout that goes on, if any does, and how often processes here died with it."""
+    """How things stand: the rollout that goes on, if any does, and how often processes here died with it.
+
+    `production` is who holds the alias, as far as anybody has looked yet.
+    """
 
     rollout: Rollout | None = None
+    production: int | None = None
     deaths: int = 0
     leads: bool = False
 
@@ -160,10 +164,11 @@ class Office:
             rollout = self._read(sight)
             if rollout is None:
                 self._leave(sight)
-                return Standing()
+                return Standing(production=sight.holders.get(self._channel))
             deaths = self._marks.deaths(rollout.id, rollout.window)
             self._say(rollout, own, deaths)
-            standing = Standing(rollout, deaths, rollout.controller == self.me)
+            holder = sight.holders.get(rollout.channel)
+            standing = Standing(rollout, holder, deaths, rollout.controller == self.me)
             try:
                 if not self._act(sight, rollout, own, deaths):
                     break
@@ -260,7 +265,7 @@ class Office:
     def _lives(self, rollout: Rollout) -> bool:
         """Whether somebody leads, or has only just begun to."""
         seconds = patience(rollout.plan.look_every_s)
-        awaited = self._watch.awaited(rollout.id, rollout.controller, self._monotonic(), seconds)
+        awaited = self._watch.is_awaited(rollout.id, rollout.controller, self._monotonic(), seconds)
         return self.fresh(rollout) or awaited
 
     def _go(self, sight: Sight, before: Rollout, decided: Transition, verdict: StepVerdict | None) -> None:
@@ -283,6 +288,10 @@ class Office:
             return
         self._witness(ref, evidence)
 
+    def _is_dead(self, rollout: Rollout) -> bool:
+        """Whether the one who leads is known to have died, so that nobody need wait for the lease to end."""
+        return self._marks.died(rollout.id, rollout.window, rollout.controller)
+
     def _take_over(self, sight: Sight, rollout: Rollout) -> None:
         leading = replace(rollout, controller=self.me)
         self._catalog.transition(
@@ -294,7 +303,7 @@ class Office:
             reason=f"{self.me} leads now.",
         )
         self.transitions += 1
-        self._latest = last_look(sight.tags, rollout.id)
+        self._latest, self._alarm = last_look(sight.tags, rollout.id), Alarm()
         self._renew(sight, leading, force=True)
         old = leftovers(sight.tags, rollout.id)
         if old:
