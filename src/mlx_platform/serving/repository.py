@@ -65,7 +65,7 @@ def load(router: Router, name: str, *, overrides: bool) -> None:
         Refusal: 403; it is another model, or one that the client wants to change.
     """
     if name != router.name or overrides:
-        raise Refusal(403, "This server is pinned to the version that it serves, and loads nothing else.")
+        raise Refusal(403, "The registry decides what this server serves: it loads nothing else.")
 
 
 def unload(router: Router, name: str) -> None:
@@ -75,4 +75,4 @@ def unload(router: Router, name: str) -> None:
         Refusal: 404 for a model that is not there, 403 for the one that is.
     """
     router.named(name)
-    raise Refusal(403, "This server is pinned to the version that it serves: to unload it, stop the server.")
+    raise Refusal(403, "The registry decides what this server serves: to unload it, stop the server.")
