@@ -29,7 +29,8 @@ class NotRowwiseError(Exception):
     """The model did not answer with one row for each row, so rows cannot be told apart."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: one is made for each request, which then takes four times as long.
+@dataclass(slots=True)
 class Answer:
     """A request's own rows of the outputs; seconds in the queue and in the run, rows of the run it was in."""
 

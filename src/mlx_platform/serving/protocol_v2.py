@@ -28,9 +28,10 @@ _EXTENSIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: one is made for each request, which then takes four times as long.
+@dataclass(slots=True)
 class InferRequest:
-    """An infer request that fits the model.
+    """An infer request that fits the model; never changed.
 
     `cells` hold the values of `feeds` that came as JSON, flat, as the parser made them. `outputs` are the
     names asked for, in order; those in `binary` are to be answered as raw bytes.
@@ -93,6 +94,8 @@ def make_request(
         Refusal: 400; outputs or parameters are not what they should be.
     """
     names, binary = _read_outputs(outputs, signature, parameters)
+    if not parameters:
+        return InferRequest(request_id, feeds, cells, names, binary, None)
     others = {name: value for name, value in parameters.items() if name not in _OURS}
     return InferRequest(
         request_id,

@@ -15,9 +15,11 @@ Encoded = Mapping[str, Mapping[str, Any]]
 """Arrays by name, each as `core.tensors.encode_array` writes it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(
+    slots=True, kw_only=True
+)  # not frozen: one is made for each request, which then takes three times as long
 class Record:
-    """Identity, time, what came in, what went out, and how long it took.
+    """Identity, time, what came in, what went out, and how long it took; never changed.
 
     `(server_id, boot_id, seq)` is unique: readers remove duplicates by it. With the endpoint `predict` the
     inputs are raw columns and the outputs are answer columns; with `infer` both are the model's tensors.
