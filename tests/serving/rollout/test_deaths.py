@@ -47,9 +47,12 @@ def test_processes_that_died_one_after_the_other_count(tmp_path):
     marks = Marks(tmp_path, "reader")
     first = _Holder(tmp_path, "a")
     assert marks.deaths("r1", 2) == 0  # it is there
+    assert not marks.died("r1", 2, "a")
     first.end(signal.SIGKILL)
     assert marks.deaths("r1", 2) == 1
     assert marks.deaths("r1", 3) == 0
+    assert marks.died("r1", 2, "a")
+    assert not marks.died("r1", 2, "b")
     second = _Holder(tmp_path, "b")
     assert marks.deaths("r1", 2) == 1
     second.end(signal.SIGKILL)

@@ -221,6 +221,30 @@ def test_another_process_takes_over_once_the_lease_has_ended(fleet, process, tim
     assert fleet.states == ["SHADOW 0"]
 
 
+def test_a_leader_that_died_on_this_machine_is_not_waited_for(fleet, process, time):
+    fleet.roll_out("sound", PLAN)
+    one, two = process("a-1"), process("a-2")
+    assert one.turn().leads
+    marks = fleet.folder / "machines" / "a" / "loaded" / "r1.0"
+    marks.mkdir(parents=True)
+    (marks / "a-1").write_text("100")
+    assert two.turn().leads
+
+
+def test_a_rollout_that_takes_the_place_of_another_begins_anew(fleet, process, time):
+    fleet.roll_out("nan", PLAN)
+    one = process()
+    one.turn()
+    one.counts(requests=1, errors=1)
+    time.passes(1.5)
+    one.turn()  # not enough to fail
+    fleet.ask("abort")
+    fleet.roll_out("sound", PLAN, id="r2")
+    one.window = Window(-1)
+    _passes(one, time)
+    assert fleet.states == ["SHADOW 0", "STEP 1"]
+
+
 def test_a_goodbye_hands_the_lease_over_at_once(fleet, process, time):
     fleet.roll_out("sound", PLAN)
     one, two = process("a-1"), process("b-1")

@@ -76,6 +76,12 @@ class Marks:
                 count, ended = count + 1, last
         return count
 
+    def died(self, rollout: str, step: int, owner: str) -> bool:
+        """Whether a process of this machine died with the candidate of a step loaded."""
+        with suppress(OSError):
+            return _life(self._of(rollout, step) / _NO_PART.sub("_", owner)) is not None
+        return False
+
     def forget(self, rollout: str) -> None:
         """Take away what is left of a rollout that is over."""
         self.clear()

@@ -263,7 +263,9 @@ class Office:
         return True
 
     def _lives(self, rollout: Rollout) -> bool:
-        """Whether somebody leads, or has only just begun to."""
+        """Whether somebody leads, or has only just begun to, and is not known to have died on this machine."""
+        if self._marks.died(rollout.id, rollout.window, rollout.controller):
+            return False
         seconds = patience(rollout.plan.look_every_s)
         awaited = self._watch.is_awaited(rollout.id, rollout.controller, self._monotonic(), seconds)
         return self.fresh(rollout) or awaited
@@ -287,10 +289,6 @@ class Office:
             _logger.warning("The evidence about %s is not kept: %s", ref, error.message)
             return
         self._witness(ref, evidence)
-
-    def _is_dead(self, rollout: Rollout) -> bool:
-        """Whether the one who leads is known to have died, so that nobody need wait for the lease to end."""
-        return self._marks.died(rollout.id, rollout.window, rollout.controller)
 
     def _take_over(self, sight: Sight, rollout: Rollout) -> None:
         leading = replace(rollout, controller=self.me)

@@ -273,8 +273,7 @@ class Participant:
         self._setback, self._problem = None, ""
         self._marks.forget(rollout.id)
         self._follower.held -= {str(rollout.stable), str(rollout.candidate)}
-        sight = self._follower.sight
-        wanted = str(sight.holders.get(rollout.channel, "")) if sight is not None else ""
+        wanted = str(self._standing.production)
         for served in self._router.loaded:
             if served.version not in {wanted, self._router.stable.version}:
                 self._follower.let_go(served, now=served is self._candidate)
