@@ -105,8 +105,9 @@ def test_luck_seldom_looks_like_evidence_however_often_one_looks() -> None:
     for _ in range(400):
         errors = 0
         for requests in range(1, 800):
-            errors += drawn.random() < share
-            if errors and sequential_evidence(errors, requests, share) > math.log(1 / alpha):
+            failed = drawn.random() < share
+            errors += failed
+            if failed and sequential_evidence(errors, requests, share) > math.log(1 / alpha):
                 alarms += 1
                 break
 

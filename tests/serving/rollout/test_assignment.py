@@ -14,12 +14,12 @@ def test_a_key_keeps_its_bucket_and_another_rollout_gives_it_another() -> None:
 def test_a_higher_weight_takes_nobody_back_and_zero_takes_all() -> None:
     before: set[str] = set()
     for percent in (0.01, 1, 5, 20, 50, 99.99, 100):
-        chosen = {key for key in KEYS if goes_to_candidate("a1", key, percent)}
+        chosen = {key for key in KEYS[:5000] if goes_to_candidate("a1", key, percent)}
         assert before <= chosen
         before = chosen
 
-    assert before == set(KEYS)
-    assert not any(goes_to_candidate("a1", key, 0) for key in KEYS)
+    assert before == set(KEYS[:5000])
+    assert not any(goes_to_candidate("a1", key, 0) for key in KEYS[:5000])
 
 
 @pytest.mark.parametrize("percent", [0.29, 1, 5, 50])

@@ -123,6 +123,8 @@ def test_a_document_that_is_no_plan_is_refused(document: Any) -> None:
         ({"steps": [{"weight": 5, "min_duration": "2h", "max_duration": "1h"}]}, "at least min_duration"),
         ({"look_every": "2h"}, "at least min_duration and look_every"),
         ({"look_every": "0s"}, "longer than nothing"),
+        ({"deadline": "400d"}, "longer than a year"),
+        ({"bake": "99999d"}, "longer than a year"),
         ({"metrics": []}, "nothing passes by itself"),
         ({"metrics": [{**ERRORS, "dry_run": True}]}, "nothing passes by itself"),
         ({"metrics": [{"name": "p99", "kind": "latency_ratio"}]}, "no metric decides in step 1"),
@@ -214,6 +216,7 @@ def test_an_ab_test_is_one_step_that_says_how_many_outcomes_it_needs() -> None:
 
     assert [step.title for step in plan.steps] == ["weight 50 %"]
     assert plan.steps[0].max_duration_s == 14 * 86_400
+    assert plan.deadline_s == 28 * 86_400
     assert plan.ab
     assert plan.ab.required == (17_169, 17_169)
     assert not plan.promotes

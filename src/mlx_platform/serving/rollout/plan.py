@@ -26,18 +26,13 @@ from mlx_platform.core.values import frozen
 
 StepKind = Literal["shadow", "weight", "pause"]
 _YEAR = 366 * 86_400.0
-_KEYS: Mapping[str, tuple[str, ...]] = {  # which each kind of metric has; the first few, it must have
+_KEYS: Mapping[str, tuple[str, ...]] = {  # which each kind of metric has
     "proportion": ("max", "of", "alpha", "on"),
     "latency_ratio": ("quantile", "max_ratio", "min_delta_ms", "confirm_looks", "on"),
     "prometheus": ("query", "address", "max", "min", "confirm_looks", "on"),
     "business": ("max_drop", "of", "direction", "alpha"),
 }
-_NEEDED: Mapping[str, tuple[str, ...]] = {
-    "proportion": ("max",),
-    "latency_ratio": (),
-    "prometheus": ("query", "address"),
-    "business": ("max_drop",),
-}
+_NEEDED = {"proportion": ("max",), "prometheus": ("query", "address"), "business": ("max_drop",)}
 _OPTIONS = tuple(dict.fromkeys(key for keys in _KEYS.values() for key in keys))
 
 
@@ -214,9 +209,11 @@ def draft(settings: RolloutSettings, *, source: str = "[rollout]") -> Plan:
     steps = tuple(
         _step(step, settings, f"{source}: steps.{index}") for index, step in enumerate(settings.steps)
     )
+    deadline = _seconds(settings.deadline)
     if ab:
-        limit = span_seconds(settings.ab.max_duration)
-        steps = (Step("weight", settings.ab.percent, 1, 0.0, limit),)
+        longest = span_seconds(settings.ab.max_duration)
+        steps = (Step("weight", settings.ab.percent, 1, 0.0, longest),)
+        deadline = max(deadline, min(_YEAR, 2 * longest))
     return Plan(
         steps=steps,
         metrics=tuple(_rule(metric, f"{source}: metrics.{i}") for i, metric in enumerate(settings.metrics)),
@@ -228,9 +225,7 @@ def draft(settings: RolloutSettings, *, source: str = "[rollout]") -> Plan:
         error_limit=settings.error_limit,
         on_inconclusive=settings.on_inconclusive,
         on_fail=settings.on_fail,
-        deadline_s=max(
-            _seconds(settings.deadline), 2 * span_seconds(settings.ab.max_duration) if ab else 0.0
-        ),
+        deadline_s=deadline,
         mirror=settings.mirror,
         rtol=settings.rtol,
         atol=settings.atol,
@@ -274,7 +269,7 @@ def _rule(metric: RolloutMetricSettings, where: str) -> MetricRule:
     given = {key: getattr(metric, key) for key in _OPTIONS if getattr(metric, key) is not None}
     if not metric.name:
         raise UsageError(f"{where} has no name.")
-    for key in _NEEDED[metric.kind]:
+    for key in _NEEDED.get(metric.kind, ()):
         if key not in given:
             raise UsageError(f"{where}: {metric.name} is of kind {metric.kind}, which needs {key}.")
     for key in given:
@@ -325,7 +320,20 @@ def _ab_rule(ab: AbSettings, source: str) -> AbRule:
 
 def problems_of(plan: Plan) -> tuple[str, ...]:
     """What makes a plan impossible, as sentences; nothing, as a rule."""
-    return (*_step_problems(plan), *_metric_problems(plan))
+    return (*_time_problems(plan), *_step_problems(plan), *_metric_problems(plan))
+
+
+def _time_problems(plan: Plan) -> list[str]:
+    found = []
+    if plan.look_every_s <= 0 or plan.deadline_s <= 0:
+        found.append("look_every and deadline are longer than nothing.")
+    spans = [plan.look_every_s, plan.deadline_s, plan.warmup_s]
+    spans += [
+        span for step in plan.steps for span in (step.min_duration_s, step.max_duration_s or 0, step.bake_s)
+    ]
+    if max(spans) > _YEAR:
+        found.append("nothing lasts longer than a year.")
+    return found
 
 
 def _step_problems(plan: Plan) -> list[str]:
@@ -334,8 +342,6 @@ def _step_problems(plan: Plan) -> list[str]:
         found.append("a plan needs a step that copies or sends requests.")
     elif plan.steps[0].kind == "pause":
         found.append("a plan cannot begin with a pause.")
-    if plan.look_every_s <= 0 or plan.deadline_s <= 0:
-        found.append("look_every and deadline are longer than nothing.")
     weights = [step.percent for step in plan.steps if step.kind == "weight"]
     if weights != sorted(set(weights)):
         found.append(
