@@ -3,10 +3,11 @@
 import argparse
 from collections.abc import Callable, Mapping
 
+from reload import reload
 from shadow import shadow
 from simulation import simulation
 
-PARTS: Mapping[str, Callable[[bool], None]] = {"simulation": simulation, "shadow": shadow}
+PARTS: Mapping[str, Callable[[bool], None]] = {"simulation": simulation, "shadow": shadow, "reload": reload}
 """Each is told whether to be quick: fewer rounds, for a first impression."""
 
 

@@ -5,7 +5,18 @@ import sys
 from pathlib import Path
 
 # The soak takes an hour, so it is called by its own name.
-HELPERS = {"soak", "run", "measure", "registries", "encoder", "networks", "loads", "simulation"}
+HELPERS = {
+    "soak",
+    "run",
+    "measure",
+    "registries",
+    "encoder",
+    "networks",
+    "loads",
+    "simulation",
+    "shadow",
+    "reload",
+}
 
 
 def main(names: list[str]) -> int:
