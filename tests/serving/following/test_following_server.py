@@ -1,0 +1,189 @@
+"""Real servers that follow an alias, under load, while it moves."""
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+
+import orjson
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from mlx_platform.traffic.log import read_log
+
+BODY = orjson.dumps({"rows": [[1.0, 2.0, 3.0, 4.0]]})
+
+
+class Server:
+    """A `mlx serve digits@production --follow` process."""
+
+    def __init__(self, process, addresses):
+        self.process = process
+        self.url, self.admin_url = (addresses[name].removeprefix("http://") for name in ("url", "admin_url"))
+
+    def get(self, path):
+        connection = http.client.HTTPConnection(self.admin_url, timeout=60)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read()
+        finally:
+            connection.close()
+
+    def following(self):
+        """How each process stands with the alias."""
+        document = orjson.loads(self.get("/debug/config"))
+        if "following" in document:
+            return [document["following"]]
+        return [each["answer"]["following"] for each in document["workers"]]
+
+    def serve_all(self, version):
+        return all(each["serves"] == version for each in self.following())
+
+    def metric(self, name, **labels):
+        families = text_string_to_metric_families(self.get("/metrics").decode())
+        samples = [sample for family in families for sample in family.samples]
+        return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
+
+
+class Client(threading.Thread):
+    """Asks again and again; counts the answers by status and version."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.answers = Counter()
+        self.failed = []
+        self.by_version = {}
+        self._server = server
+        self._ended = threading.Event()
+
+    def run(self):
+        connection = http.client.HTTPConnection(self._server.url, timeout=60)
+        while not self._ended.is_set():
+            try:
+                connection.request("POST", "/predict", BODY, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                document = orjson.loads(answer.read())
+            except OSError as error:
+                self.failed.append(repr(error))
+                connection.close()
+                continue
+            version = answer.headers["X-Mlx-Version"]
+            self.answers[answer.status, version] += 1
+            if answer.status == 200:
+                said = (document["version"], orjson.dumps(document["predictions"]))
+                self.by_version.setdefault(version, set()).add(said)
+            time.sleep(0.002)
+        connection.close()
+
+    def stop(self):
+        self._ended.set()
+        self.join(60)
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@contextmanager
+def serving(project, *options, **environment):
+    command = [sys.executable, "-m", "mlx_platform.cli", "serve", "digits@production", "--follow"]
+    log = (project.folder / "server.err").open("wb")
+    process = subprocess.Popen(
+        [*command, "--device", "cpu", "--json", *options],
+        cwd=project.folder,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=dict(os.environ) | {"MLX_SERVING_INTRA_OP_THREADS": "1"} | environment,
+    )
+    try:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.rstrip() == b"}":
+                break
+        assert lines, (project.folder / "server.err").read_text()
+        yield Server(process, orjson.loads(b"".join(lines))["data"])
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        log.close()
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_no_request_fails_while_the_alias_moves(project, processes):
+    traffic = project.folder / "traffic"
+    with serving(project, "--processes", str(processes), "--traffic", str(traffic)) as server:
+        clients = [Client(server) for _ in range(2)]
+        for client in clients:
+            client.start()
+        for version in ("2", "1", "3", "1"):
+            project.catalog.move("digits", "production", int(version), kind="promote", actor="ada")
+            wait_until(lambda version=version: server.serve_all(version))
+            asked = [sum(client.answers.values()) for client in clients]
+            wait_until(
+                lambda asked=asked: all(
+                    sum(client.answers.values()) > before + 3
+                    for client, before in zip(clients, asked, strict=True)
+                )
+            )
+        for client in clients:
+            client.stop()
+        answers = sum((client.answers for client in clients), Counter())
+        assert [client.failed for client in clients] == [[], []]
+        assert {status for status, _ in answers} == {200}
+        assert {version for _, version in answers} == {"1", "2", "3"}
+        for client in clients:
+            for version, said in client.by_version.items():
+                assert {number for number, _ in said} == {version}
+                assert len(said) == 1  # the same answer of one version, whenever it was asked
+        assert server.metric("mlx_reloads_total") == 4 * max(1, processes)
+        assert server.metric("mlx_reload_failures_total") == 0
+        assert server.metric("mlx_ready") == max(1, processes)
+        assert server.metric("mlx_model_info", version="1", route="stable") == max(1, processes)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+    logged = Counter(record.version for record in read_log(traffic)[0])
+    answered = Counter()
+    for (_, version), count in answers.items():
+        answered[version] += count
+    assert logged == answered
+
+
+def test_a_worker_that_is_started_anew_serves_what_the_alias_means(project):
+    with serving(project, "--processes", "1") as server:
+        project.catalog.move("digits", "production", 2, kind="promote", actor="ada")
+        wait_until(lambda: server.serve_all("2"))
+        (worker,) = orjson.loads(server.get("/readyz"))["workers"]
+        cache = os.environ["MLX_CACHE_DIR"]
+        wait_until(lambda: any(b'"number": 2' in note.read_bytes() for note in notes(cache)))
+        project.database.rename(project.database.with_suffix(".away"))
+        os.kill(worker["pid"], signal.SIGKILL)
+        wait_until(lambda: orjson.loads(server.get("/readyz"))["workers"][0]["starts"] == 2)
+        wait_until(lambda: orjson.loads(server.get("/readyz"))["ready"])
+        (following,) = server.following()
+        assert following["serves"] == "2"
+        assert following["registry"] != "ok"
+
+
+def notes(cache):
+    from pathlib import Path
+
+    return Path(cache).rglob("*.json")
+
+
+@pytest.mark.parametrize("ref", ["digits/1", "digits", "digits@production~1", "./model.onnx"])
+def test_only_an_alias_can_be_followed(mlx, project, monkeypatch, ref):
+    monkeypatch.chdir(project.folder)
+    outcome = mlx("serve", ref, "--follow")
+    assert outcome.code == 2
+    assert "cannot be followed" in outcome.err
+    assert "@production --follow" in outcome.err
