@@ -1,9 +1,12 @@
 """Offices of several processes on one real registry; only time is made."""
 
 from dataclasses import replace
+from urllib.parse import parse_qs, urlsplit
 
+import fleets
 import pytest
 from fleets import MODEL, NUMBERS
+from prometheus_servers import prometheus, vector
 
 from mlx_platform.core.errors import ConflictError
 from mlx_platform.core.verdict import Verdict
@@ -219,6 +222,40 @@ def test_another_process_takes_over_once_the_lease_has_ended(fleet, process, tim
     assert not one.turn().leads  # it only learns of it
     assert fleet.rollout.controller == "b-1"
     assert fleet.states == ["SHADOW 0"]
+
+
+def _asks(address):
+    rule = MetricRule("cost", "prometheus", query="cost{v='$candidate'}", address=address, max=1.0, on="any")
+    return replace(PLAN, metrics=(*PLAN.metrics, rule))
+
+
+def _looks(one, time, count):
+    """Let so many looks come due, each of which waits for what it asks."""
+    for _ in range(count):
+        time.passes(7.0)
+        looks = one.office.looks
+        fleets.wait_until(lambda: one.turn().rollout is None or one.office.looks > looks, "a look")  # noqa: B023
+
+
+def test_a_number_of_prometheus_beyond_its_limit_fails_once_it_is_confirmed(fleet, process, time):
+    with prometheus(200, vector("1.5")) as (address, asked):
+        fleet.roll_out("sound", _asks(address))
+        one = process()
+        one.turn()
+        one.counts(requests=400)
+        _looks(one, time, 2)
+    assert (fleet.states, fleet.rollout.cause) == (["SHADOW 0", "ABORTED 0"], "cost")
+    assert parse_qs(urlsplit(asked[0]).query) == {"query": ["cost{v='2'}"]}
+
+
+def test_a_source_that_does_not_answer_lets_nothing_go_on(fleet, process, time):
+    with prometheus(503, b"busy") as (address, _):
+        fleet.roll_out("sound", replace(_asks(address), error_limit=1))
+        one = process()
+        one.turn()
+        one.counts(requests=400)
+        _looks(one, time, 2)
+    assert (fleet.rollout.state, fleet.rollout.cause) == ("PAUSED", "metric_error")
 
 
 def test_a_leader_that_died_on_this_machine_is_not_waited_for(fleet, process, time):

@@ -1,50 +1,15 @@
 import socket
-import threading
-import time
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from prometheus_servers import prometheus, vector
 
 from mlx_platform.core.errors import UnavailableError, UsageError
 from mlx_platform.serving.rollout.prometheus import ask_prometheus
 
 
-@contextmanager
-def _prometheus(status, body, delay=0.0):
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            time.sleep(delay)
-            self.send_response(status)
-            self.end_headers()
-            with suppress(BrokenPipeError):
-                self.wfile.write(body)
-
-        def log_message(self, *_arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def _vector(*values):
-    samples = ",".join(f'{{"metric":{{}},"value":[1700000000.1,"{value}"]}}' for value in values)
-    return f'{{"status":"success","data":{{"resultType":"vector","result":[{samples}]}}}}'.encode()
-
-
 def test_a_vector_of_one_is_its_value():
-    with _prometheus(200, _vector("0.25")) as (address, asked):
+    with prometheus(200, vector("0.25")) as (address, asked):
         assert ask_prometheus(f"{address}/prom/", 'sum(rate(x{a="b c"}[1m]))', timeout=5) == 0.25
     path = urlsplit(asked[0])
     assert path.path == "/prom/api/v1/query"
@@ -53,21 +18,21 @@ def test_a_vector_of_one_is_its_value():
 
 def test_a_scalar_is_its_value():
     body = b'{"status":"success","data":{"resultType":"scalar","result":[1700000000.1,"-3"]}}'
-    with _prometheus(200, body) as (address, _):
+    with prometheus(200, body) as (address, _):
         assert ask_prometheus(address, "-3", timeout=5) == -3
 
 
-@pytest.mark.parametrize("body", [_vector(), _vector("NaN")])
+@pytest.mark.parametrize("body", [vector(), vector("NaN")])
 def test_nothing_and_no_number_are_no_data(body):
-    with _prometheus(200, body) as (address, _):
+    with prometheus(200, body) as (address, _):
         assert ask_prometheus(address, "x", timeout=5) is None
 
 
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (200, _vector("1", "2"), "2 values"),
-        (200, _vector("one"), "something else"),
+        (200, vector("1", "2"), "2 values"),
+        (200, vector("one"), "something else"),
         (200, b"<html>", "no JSON"),
         (200, b"[]", "something else"),
         (200, b'{"status":"success","data":{"resultType":"matrix","result":[]}}', "matrix"),
@@ -76,13 +41,13 @@ def test_nothing_and_no_number_are_no_data(body):
     ],
 )
 def test_an_answer_that_is_none_is_an_error(status, body, said):
-    with _prometheus(status, body) as (address, _), pytest.raises(UnavailableError, match=said):
+    with prometheus(status, body) as (address, _), pytest.raises(UnavailableError, match=said):
         ask_prometheus(address, "x", timeout=5)
 
 
 def test_a_server_that_hangs_is_given_up():
     with (
-        _prometheus(200, _vector("1"), delay=0.6) as (address, _),
+        prometheus(200, vector("1"), delay=0.6) as (address, _),
         pytest.raises(UnavailableError, match=r"within 0\.2 s"),
     ):
         ask_prometheus(address, "x", timeout=0.2)

@@ -263,7 +263,7 @@ class Office:
         return True
 
     def _lives(self, rollout: Rollout) -> bool:
-        """Whether somebody leads, or has only just begun to, and is not known to have died on this machine."""
+        """Whether somebody leads, or has only just begun to, and did not die on this machine."""
         if self._marks.died(rollout.id, rollout.window, rollout.controller):
             return False
         seconds = patience(rollout.plan.look_every_s)

@@ -159,11 +159,7 @@ class Participant:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            try:
-                self._settle()
-            except Exception:  # the rim: in doubt the stable version answers
-                _logger.exception("The rollout of %s could not be followed.", self._router.name)
-                self._share(None)
+            self._settle()
 
     def _own(self) -> Own | None:
         rollout = self._arms.rollout
@@ -175,7 +171,14 @@ class Participant:
         return Own(rollout.id, counted, loaded, self._problem, tuple(self._arms.differences()))
 
     def _settle(self) -> None:
-        """Do what the rollout's state asks of this server."""
+        """Do what the rollout's state asks of this server; in doubt the stable version answers."""
+        try:
+            self._follow()
+        except Exception:  # the rim: no fault of a rollout may reach a caller
+            _logger.exception("The rollout of %s could not be followed.", self._router.name)
+            self._share(None)
+
+    def _follow(self) -> None:
         rollout = self._standing.rollout
         if self._arms.rollout is not None and (rollout is None or rollout.id != self._arms.rollout.id):
             self._leave(self._arms.rollout)
