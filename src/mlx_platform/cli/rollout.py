@@ -118,7 +118,8 @@ def _add_start(group: typer.Typer) -> None:
         if waiting is None:
             return started
         name, rollout = str(started.data["name"]), str(started.data["id"])
-        run.output.notice(started.report.summary)
+        if not run.shared.quiet:
+            run.output.notice(started.report.summary)
         results = watch(run.context, name, waiting, rollout=rollout, command="rollout start")
         return _followed(run, name, results)
 
@@ -318,11 +319,10 @@ def _followed(run: Run, name: str, results: Iterator["Result"]) -> "Result":
 
 
 def _told(run: Run, results: Iterator["Result"]) -> "Result":
-    """A line for each change; the last result is the command's."""
-    last = next(results)
-    run.output.notice(last.report.summary)
-    for result in results:
-        if result.report.summary != last.report.summary:
-            run.output.notice(result.report.summary)
-        last = result
+    """A line for each change, unless nobody wants to hear it; the last result is the command's."""
+    said = ""
+    for last in results:
+        if last.report.summary != said and not run.shared.quiet:
+            run.output.notice(last.report.summary)
+        said = last.report.summary
     return last
