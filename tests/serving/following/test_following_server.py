@@ -14,6 +14,8 @@ import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from mlx_platform.inference.build import build_package
+from mlx_platform.registry.version import Lineage
 from mlx_platform.traffic.log import read_log
 
 BODY = orjson.dumps({"rows": [[1.0, 2.0, 3.0, 4.0]]})
@@ -178,6 +180,48 @@ def notes(cache):
     from pathlib import Path
 
     return Path(cache).rglob("*.json")
+
+
+def test_the_memory_of_what_was_replaced_is_given_back(project):
+    first, second = (large_version(project, scale) for scale in (1.0, 2.0))
+    project.catalog.move("digits", "production", first, kind="promote", actor="ada")
+    with serving(project, MLX_SERVING_KEEP_WARM_S="0") as server:
+        before = server.metric("process_resident_memory_bytes")
+        for number in (second, first) * 3:
+            project.catalog.move("digits", "production", number, kind="promote", actor="ada")
+            wait_until(lambda number=number: server.serve_all(str(number)))
+        wait_until(lambda: server.metric("mlx_loaded_versions") == 1)
+        # Of five versions that were replaced meanwhile.
+        wait_until(lambda: server.metric("process_resident_memory_bytes") < before + 2 * WEIGHTS)
+
+
+WEIGHTS = 24 * 1024**2
+
+
+def large_version(project, scale):
+    """Register a version with so many bytes of weights."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    width = WEIGHTS // (4 * (4 + 3))
+    inner = [np.full(shape, scale / width, np.float32) for shape in ((4, width), (width, 3))]
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w0"], ["h"]),
+            helper.make_node("MatMul", ["h", "w1"], ["scores"]),
+            helper.make_node("Softmax", ["scores"], ["probabilities"]),
+        ],
+        "digits",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", 3])],
+        [numpy_helper.from_array(values, f"w{number}") for number, values in enumerate(inner)],
+    )
+    path = project.folder / f"large-{scale}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    package = build_package(path, project.folder / "packages" / path.stem).package
+    lineage = Lineage(dataset_version="d", dataset_fingerprint="", git_commit="0" * 40, params={}, metrics={})
+    return project.catalog.register("digits", package, lineage)[0].number
 
 
 @pytest.mark.parametrize("ref", ["digits/1", "digits", "digits@production~1", "./model.onnx"])
