@@ -13,11 +13,12 @@ def candidate(name: str, method: str, score: float, divergence: float) -> Any:
         made=SimpleNamespace(method=method),
         distance=SimpleNamespace(divergence=divergence),
         score=score,
+        reverted=frozenset(),
     )
 
 
-STATIC = candidate("static", "static", 0.1, 0.011)
-PERCENTILE = candidate("percentile", "static", 0.11, 0.0109)
+STATIC = candidate("static", "static", 0.11, 0.011)
+PERCENTILE = candidate("percentile", "static", 0.1, 0.24)
 DYNAMIC = candidate("dynamic", "dynamic", 0.2, 0.01)
 INT4 = candidate("int4", "int4", 0.3, 0.02)
 FP16 = candidate("fp16", "fp16", 0.5, 0.0001)

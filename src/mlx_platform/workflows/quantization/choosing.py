@@ -223,7 +223,13 @@ def in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
     Of more candidates than there are looks, the one that changes the answers least gets the last of them.
     """
     by_score = sorted(candidates, key=lambda candidate: candidate.score)
-    first_of = {candidate.made.method: candidate for candidate in reversed(by_score)}
+    first_of: dict[str, Candidate] = {}
+    for candidate in by_score:
+        best = first_of.setdefault(candidate.made.method, candidate)
+        # Other ranges in the same graph: only chance tells their times apart.
+        same = candidate.reverted == best.reverted
+        if same and candidate.distance.divergence < best.distance.divergence:
+            first_of[candidate.made.method] = candidate
     order = sorted(by_score, key=lambda candidate: first_of[candidate.made.method] is not candidate)
     last = len(SHARES) - 1
     safest = min(order, key=lambda candidate: candidate.distance.divergence, default=None)

@@ -208,7 +208,11 @@ def _side_by_side(outcome: Outcome) -> Table:
 
 def _race_row(name: str, race: "Race") -> tuple[str, str, str, str]:
     change = f"{race.speedup:.2f} times as fast [{race.lower:.2f}, {race.upper:.2f}]"
-    return (name, f"{race.before_ms:.3g} ms", f"{race.after_ms:.3g} ms", change)
+    return (name, _ms(race.before_ms), _ms(race.after_ms), change)
+
+
+def _ms(time: float) -> str:
+    return f"{time:,.0f} ms" if time >= 100 else f"{time:.3g} ms"
 
 
 def _details(outcome: Outcome) -> tuple[Section | Drawing, ...]:
