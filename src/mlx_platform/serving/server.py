@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import secrets
 import signal
 import socket
 import threading
@@ -157,9 +158,12 @@ class _Server:
         """Go after an alias, and take part in its rollouts."""
         # Here: a server that follows nothing starts without a tenth of what it would else have to import.
         from mlx_platform.serving.following.follower import Follower
+        from mlx_platform.serving.rollout.deaths import Marks
         from mlx_platform.serving.rollout.participant import take_part
 
-        self._follower = Follower(self._router, self._assembly, desk, self._settings.keep_warm_s)
+        settings = desk.followed.settings
+        marks = Marks(settings.path(settings.cache.dir) / "following", secrets.token_hex(6))
+        self._follower = Follower(self._router, self._assembly, desk, self._settings.keep_warm_s, marks)
         self._participant = take_part(desk.followed, self._router, self._follower, self._arms)
         self._router.sources.append(self._participant.samples)
         self._router.reports["rollout"] = self._participant.document

@@ -3,6 +3,8 @@
 import asyncio
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -19,6 +21,7 @@ from mlx_platform.serving.following.desk import VERSIONS, Desk
 from mlx_platform.serving.following.followed import Followed
 from mlx_platform.serving.following.follower import Follower
 from mlx_platform.serving.refusal import Refusal
+from mlx_platform.serving.rollout.deaths import Marks
 from mlx_platform.serving.router import Router
 from mlx_platform.traffic.log import read_log
 
@@ -54,7 +57,10 @@ class Stage:
         model = Model.load(project.package(1), name="digits", version="1", device="cpu", threads=1)
         writer = open_log(settings.serving, "digits", "1")
         self.router = Router(self.assembly.make(model, writer))
-        self.follower = Follower(self.router, self.assembly, self.desk, settings.serving.keep_warm_s)
+        self.marks = Marks(project.folder / "marks", "this")
+        self.follower = Follower(
+            self.router, self.assembly, self.desk, settings.serving.keep_warm_s, self.marks
+        )
 
     def move(self, to):
         self.catalog.move("digits", "production", to, kind="promote", actor="ada")
@@ -250,6 +256,29 @@ def test_a_version_that_does_not_answer_as_it_did_never_serves(project):
         stage.move(2)
         await stage.until(lambda: stage.version == "2")
         assert stage.follower.setback is None
+
+    play(project, scenario)
+
+
+def test_a_version_that_ended_two_processes_is_not_loaded_by_a_third(project):
+    code = (
+        "import os, sys; from pathlib import Path\n"
+        "from mlx_platform.serving.rollout.deaths import Marks\n"
+        "Marks(Path(sys.argv[1]), str(os.getpid())).set('digits-2', 0)\n"
+        "os._exit(1)\n"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code, str(project.folder / "marks")], check=False)
+
+    async def scenario(stage):
+        stage.move(2)
+        await stage.until(lambda: failing(stage, "deadly"))
+        assert stage.desk.begun == []
+        assert await stage.ask() == "1"
+        stage.move(1)
+        await stage.until(lambda: stage.follower.setback is None)
+        stage.move(2)  # somebody insists
+        await stage.until(lambda: stage.version == "2")
 
     play(project, scenario)
 

@@ -11,23 +11,40 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from mlx_platform.registry.sight import Sight
 from mlx_platform.serving.assembly import Assembly
 from mlx_platform.serving.exchange import WARM
 from mlx_platform.serving.following.aside import Aside
 from mlx_platform.serving.following.desk import VERSIONS, Desk
-from mlx_platform.serving.following.setback import REASONS, Setback, said
+from mlx_platform.serving.following.setback import REASONS, DeadlyError, Setback, said
 from mlx_platform.serving.metrics import Sample
 from mlx_platform.serving.router import Router
 from mlx_platform.serving.served import Served
 
 _LOOK_SECONDS = 10.0  # that a look may take before the registry counts as away
 _LOAD_SECONDS = 600.0
+_MOST_DEATHS = 2
 _logger = logging.getLogger(__name__)
 
 Listener = Callable[[Sight | None], None]
+
+
+class Marks(Protocol):
+    """Marks on the disk of what this process is loading, by which those after it see what it died of."""
+
+    def set(self, what: str, step: int, /) -> None:
+        """Begin."""
+
+    def clear(self) -> None:
+        """It has not died of it."""
+
+    def deaths(self, what: str, step: int, /) -> int:
+        """How many processes died of it, one after the other."""
+
+    def forget(self, what: str, /) -> None:
+        """Give it another chance."""
 
 
 class Follower:
@@ -44,9 +61,12 @@ class Follower:
         assembly: makes loaded models fit to serve.
         desk: the registry.
         keep_warm: seconds for which a version stays in memory that was replaced.
+        marks: a version that ended so many processes that began to load it is not loaded again.
     """
 
-    def __init__(self, router: Router, assembly: Assembly, desk: Desk, keep_warm: float) -> None:
+    def __init__(
+        self, router: Router, assembly: Assembly, desk: Desk, keep_warm: float, marks: Marks
+    ) -> None:
         self.sight: Sight | None = None
         self.trouble = "It was not looked at yet."
         self.listeners: list[Listener] = []
@@ -56,6 +76,7 @@ class Follower:
         self._assembly = assembly
         self._desk = desk
         self._keep_warm = keep_warm
+        self._marks = marks
         self._eyes = Aside("mlx-follow-look")
         self._hands = Aside("mlx-follow-load")
         self._one_at_a_time = asyncio.Lock()
@@ -105,7 +126,8 @@ class Follower:
             return
         self._stop_timer(served)
         loop = asyncio.get_running_loop()
-        self._timers[served.version] = loop.call_later(self._keep_warm, self._expire, served)
+        delay = max(self._keep_warm, self._desk.interval)  # what is held is looked at again and again
+        self._timers[served.version] = loop.call_later(delay, self._expire, served)
 
     def document(self) -> dict[str, Any]:
         """How it stands, JSON-ready; for any thread."""
@@ -178,7 +200,8 @@ class Follower:
         """Begin to switch where that is wanted; only the newest wish counts."""
         target = self._target()
         if target is None or str(target) == self._router.stable.version:
-            if target is not None:
+            if target is not None and self.setback is not None:
+                self._marks.forget(self._mark_of(self.setback.number))  # should it come back, it is tried
                 self.setback = None
             return
         if self.setback is not None and self.setback.holds(target):
@@ -190,7 +213,7 @@ class Follower:
         while (target := self._target()) is not None and str(target) != self._router.stable.version:
             began = time.monotonic()
             try:
-                served = await self.bring(target)
+                served = await self._try(target)
             except Exception as error:  # noqa: BLE001 - of every kind there is; what serves goes on
                 self._note(target, error)
                 return
@@ -199,9 +222,28 @@ class Follower:
                     self.let_go(served)  # overtaken by a newer wish
                 continue
             self._take(served, time.monotonic() - began)
-            # Only a note for later, which may wait for a disk.
+            # Only notes for later, which may wait for a disk.
             with suppress(Exception):
                 await self._hands.do(partial(self._desk.remember, served.engine.model), _LOAD_SECONDS)
+                await self._hands.do(partial(self._marks.forget, self._mark_of(target)), _LOAD_SECONDS)
+
+    async def _try(self, target: int) -> Served:
+        """Bring a version, unless that has ended processes before."""
+        served = self._find(target)
+        if served is not None:
+            return served
+        mark = self._mark_of(target)
+        deaths = await self._hands.do(partial(self._marks.deaths, mark, 0), _LOAD_SECONDS)
+        if deaths >= _MOST_DEATHS:
+            raise DeadlyError(f"{deaths} processes that began to load it ended without being asked.")
+        await self._hands.do(partial(self._marks.set, mark, 0), _LOAD_SECONDS)
+        try:
+            return await self.bring(target)
+        finally:
+            self._marks.clear()
+
+    def _mark_of(self, number: int) -> str:
+        return f"{self._router.name}-{number}"
 
     def _take(self, served: Served, seconds: float) -> None:
         self._stop_timer(served)

@@ -24,6 +24,7 @@ REASONS = (
     "signature",
     "load",
     "self_check",
+    "deadly",
     "no_room",
     "disk",
     "too_long",
@@ -31,8 +32,16 @@ REASONS = (
 )
 """Words for why a version could not be loaded."""
 
+
+class DeadlyError(MlxError):
+    """Processes that began to load the version have died of it."""
+
+    code = "deadly"
+
+
 _BY_ERROR: tuple[tuple[type[BaseException], str], ...] = (
     (SignatureError, "signature"),
+    (DeadlyError, "deadly"),
     (NoRoomError, "no_room"),
     (StillBusyError, "too_long"),
     (MemoryError, "no_room"),
