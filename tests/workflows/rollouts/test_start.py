@@ -93,12 +93,19 @@ def test_a_quarantined_version_needs_force_and_a_reason(mlx: RunCommand, live: P
     live.catalog.quarantine(live.catalog.resolve("digits/2"), "wrong answers")
 
     refused = mlx("rollout", "start", "digits/2")
-    forced = mlx("rollout", "start", "digits/2", "--force", "--reason", "was the proxy")
+    forced = mlx("rollout", "start", "digits/2", "--force", "--reason", "was the proxy", "--json")
+    for _ in range(4):
+        mlx("rollout", "advance", "digits")
 
     assert refused.code == 5
     assert "quarantine" in refused.err
     assert "--force --reason WHY" in refused.err
     assert forced.code == 0, forced.err
+    assert forced.data["overridden"] == ["quarantine"]
+    move = live.anew().journal("digits").last("production")
+    assert move is not None
+    assert move.evidence["overridden"] == ["quarantine"]  # as promoting by hand would have it
+    assert mlx("doctor", "registry", "digits").code == 0
 
 
 def test_an_archived_version_and_one_with_another_signature_cannot_start(

@@ -5,7 +5,7 @@ candidate only after; and whoever comes next finds the rest to do in the journal
 """
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import ConflictError, MlxError
 from mlx_platform.registry.journal import REASON_CAP, Event
@@ -119,6 +119,12 @@ def promote(catalog: "Catalog", rollout: Rollout, *, after: int) -> Event | None
         kind="promote",
         actor=rollout.actor,
         reason=rollout.reason[:REASON_CAP],
-        evidence={DOCUMENT: rollout.id},
+        evidence=_standing_on(rollout),
         after=after,
     )
+
+
+def _standing_on(rollout: Rollout) -> dict[str, Any]:
+    """What a promotion stands on: the rollout, and what was let pass by hand when that began."""
+    by_hand = {"overridden": list(rollout.overridden)} if rollout.overridden else {}
+    return {DOCUMENT: rollout.id} | by_hand

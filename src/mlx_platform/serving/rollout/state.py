@@ -60,6 +60,7 @@ class Rollout:
         actor: who brought it there.
         verdicts: the metrics of the look that led here, as `MetricVerdict.document` has them.
         baseline: what was counted of the stable version before the promotion, which baking compares with.
+        overridden: what was let pass by hand when it began, as `mlx promote --override` names it.
         event: the number of its last event; 0 before the first is written.
     """
 
@@ -86,6 +87,7 @@ class Rollout:
     actor: str = ""
     verdicts: tuple[Mapping[str, Any], ...] = ()
     baseline: Mapping[str, Any] | None = None
+    overridden: tuple[str, ...] = ()
     event: int = 0
 
     @property
@@ -124,6 +126,8 @@ class Rollout:
                 value = rfc3339(value)
             elif entry.name == "verdicts":
                 value = [dict(verdict) for verdict in value]
+            elif entry.name == "overridden":
+                value = list(value)
             elif entry.name == "held_s":
                 value = round(value, 3)
             if entry.name not in {"plan", "event"} and value not in ("", None, []):
@@ -191,6 +195,7 @@ def _read(document: Mapping[str, Any], plan: Plan, number: int) -> Rollout:
         actor=_text(document, "actor"),
         verdicts=verdicts,
         baseline=None if baseline is None else _table(baseline),
+        overridden=tuple(str(name) for name in document.get("overridden", ())),
         event=number,
     )
 

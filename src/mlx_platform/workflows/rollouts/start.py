@@ -144,7 +144,7 @@ def _begin(
             rollout={"id": active.id, "version": active.candidate, "state": active.state},
         )
     again = f"retry {version.name}" if command == "rollout retry" else f"start {version.ref}"
-    _judge(context, version, sight, plan, force=force, again=again)
+    overridden = _judge(context, version, sight, plan, force=force, again=again)
     _refuse_other_signature(context, version, stable)
     if plan.ab:
         say(f"The test {ab_text(plan.ab)}.")
@@ -164,6 +164,7 @@ def _begin(
         reason=reason,
         channel=CHANNEL,
     )
+    rollout = replace(rollout, overridden=overridden)
     event = carry_out(context.catalog, Transition(rollout), after=after)
     warnings = (*warnings_of(plan), *deliver_pending(context, version.name))
     return _result(command, replace(rollout, event=event.number), changed=True, warnings=warnings)
@@ -184,10 +185,15 @@ def _stable(context: Context, sight: Sight, version: Version) -> Version:
     return context.catalog.resolve(VersionRef(version.name, number))
 
 
-def _judge(context: Context, version: Version, sight: Sight, plan: Plan, *, force: bool, again: str) -> None:
+def _judge(
+    context: Context, version: Version, sight: Sight, plan: Plan, *, force: bool, again: str
+) -> tuple[str, ...]:
     """Refuse what production would refuse, but for the evidence that is still to be gathered.
 
     A plan whose candidate answers nobody may gather evidence before there is any.
+
+    Returns:
+        What was let pass by hand.
     """
     if version.archived:
         raise ConflictError(
@@ -209,6 +215,7 @@ def _judge(context: Context, version: Version, sight: Sight, plan: Plan, *, forc
     liftable = all(one.lift and one.name != SELF_CHECK for one in wanted)
     if wanted and not (force and liftable):
         raise _refused(judgement, wanted, f"mlx rollout {again} --force --reason WHY" if liftable else "")
+    return tuple(one.name for one in wanted)
 
 
 def _refused(judgement: Judgement, wanted: tuple[Requirement, ...], by_hand: str) -> GateFailedError:
@@ -269,6 +276,7 @@ def _result(command: str, rollout: Rollout, *, changed: bool, warnings: tuple[st
         "A/B": ab_text(plan.ab) if plan.ab else "",
         "at best": f"done in {duration(shortest(plan))}" if not plan.ab else "",
         "on fail": plan.on_fail,
+        "by hand": ", ".join(rollout.overridden),
         "reason": printable(rollout.reason, 500),
     }
     return Result(
@@ -282,6 +290,7 @@ def _result(command: str, rollout: Rollout, *, changed: bool, warnings: tuple[st
             "state": rollout.state,
             "step": rollout.step + 1,
             "event": rollout.event,
+            "overridden": list(rollout.overridden),
             "required": list(plan.ab.required) if plan.ab else None,
             "plan": plan.document(),
         },
