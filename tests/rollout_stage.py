@@ -82,10 +82,17 @@ class Stage:
         return status
 
     async def settle(self) -> None:
-        """Wait until no copy waits or runs."""
+        """Wait until every copy has been counted."""
         shadow = self.arms._shadow
-        while shadow is not None and (shadow.waiting or shadow.in_flight):  # noqa: ASYNC110 - once in a test
-            await asyncio.sleep(0.005)
+        if shadow is not None:
+            await until(lambda: not shadow.busy)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that comes by itself."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - nobody sets an event for a test
+            await asyncio.sleep(0.002)
 
 
 def make_rollout(**changes: Any) -> Rollout:

@@ -17,7 +17,8 @@ from mlx_platform.serving.rollout.counts import Arm, Window
 from mlx_platform.serving.rollout.failing import failed
 from mlx_platform.serving.rollout.outcomes import FATES, Outcomes, fate_samples
 from mlx_platform.serving.rollout.plan import Plan
-from mlx_platform.serving.rollout.shadow import Replay, Shadow
+from mlx_platform.serving.rollout.replays import Replay
+from mlx_platform.serving.rollout.shadow import Shadow
 from mlx_platform.serving.rollout.state import Rollout
 from mlx_platform.serving.served import LARGE_BYTES, Served
 from mlx_platform.traffic.feedback import Feedback

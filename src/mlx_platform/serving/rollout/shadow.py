@@ -11,20 +11,19 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
 from mlx_platform.core.settings import ServingSettings
-from mlx_platform.core.tensors import Array, Columns
+from mlx_platform.core.tensors import Array
 from mlx_platform.serving.cache.answers import SEMANTIC
-from mlx_platform.serving.engine import Engine
-from mlx_platform.serving.exchange import SHADOW, Exchange, write_record
+from mlx_platform.serving.exchange import SHADOW, Exchange
 from mlx_platform.serving.job import LOW
 from mlx_platform.serving.metrics import Sample
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import Refusal
 from mlx_platform.serving.rollout.failing import stood_in
+from mlx_platform.serving.rollout.replays import Copy, Replay, Replays
 from mlx_platform.serving.served import Served
 
 DROP_REASONS = ("queue", "bytes", "closed")
@@ -35,33 +34,6 @@ _BUSY_SHARE = 0.005  # of the time that such copies may take
 _LOOK_SECONDS = 0.01  # between looks for an idle moment
 _FAILED = "The candidate failed to answer."
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class Copy:
-    """A request that the stable version has answered, and its answer: columns, or tensors both ways.
-
-    `taken` is on `time.monotonic`, `nbytes` the memory that the copy holds.
-    """
-
-    request_id: str
-    endpoint: str
-    inputs: Columns
-    outputs: Columns
-    tenant: bytes
-    parameters: bytes
-    taken: float
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What the candidate made of a copy: its exchange, an HTTP status, and the seconds it took."""
-
-    copy: Copy
-    exchange: Exchange
-    status: int
-    seconds: float
 
 
 class Shadow:
@@ -88,12 +60,12 @@ class Shadow:
         self._candidate = candidate
         self._limits = settings.shadow
         self._timeout = settings.request_timeout_ms / 1000
-        self._tell = tell
+        self._replays = Replays(candidate.engine, tell, self._let_go)
         self._loop = asyncio.get_running_loop()
         self._fresh: list[Exchange] = []
         self._queue: deque[Copy] = deque()
-        self._held = 0  # bytes of those that wait or run
-        self._tasks: dict[asyncio.Task[None], Exchange] = {}
+        self._held = 0  # bytes of those that wait, run, or are not counted yet
+        self._tasks: dict[asyncio.Task[Replay], Exchange] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._busy_again = 0.0  # when the next copy may go although the server is busy
         self._closed = False
@@ -102,6 +74,11 @@ class Shadow:
     def waiting(self) -> int:
         """Copies that wait."""
         return len(self._queue) + len(self._fresh)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a copy that waits, runs or is not counted yet."""
+        return bool(self.waiting or self.in_flight or self._replays)
 
     def offer(self, exchange: Exchange) -> None:
         """Take a copy of a request that was answered, or drop it. The answer need not be written yet."""
@@ -117,7 +94,8 @@ class Shadow:
     def close(self) -> None:
         """Forget what waits, and end what runs; nothing more is told."""
         self._closed = True
-        self.dropped["closed"] += len(self._fresh) + len(self._queue) + len(self._tasks)
+        lost = len(self._fresh) + len(self._queue) + len(self._tasks) + self._replays.close()
+        self.dropped["closed"] += lost
         self._fresh.clear()
         self._queue.clear()
         if self._timer is not None:
@@ -185,19 +163,22 @@ class Shadow:
         self._tasks[task] = exchange
         task.add_done_callback(partial(self._finished, copy, exchange, busy))
 
-    def _finished(self, copy: Copy, exchange: Exchange, busy: bool, task: "asyncio.Task[None]") -> None:
+    def _finished(self, copy: Copy, exchange: Exchange, busy: bool, task: "asyncio.Task[Replay]") -> None:
         self.in_flight -= 1
-        self._held -= copy.nbytes
         del self._tasks[task]
         if busy:
             now = time.monotonic()
             self._busy_again = now + (now - exchange.started) / _BUSY_SHARE
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _logger.error("A copy could not be counted.", exc_info=error)
-        if not self._closed:
+        if self._closed or task.cancelled():
+            self._let_go(copy)
+        else:
+            self._replays.add(task.result())
             self._pump()
 
-    async def _answer(self, copy: Copy, exchange: Exchange) -> None:
+    def _let_go(self, copy: Copy) -> None:
+        self._held -= copy.nbytes
+
+    async def _answer(self, copy: Copy, exchange: Exchange) -> Replay:
         engine = self._candidate.engine
         status, error = 200, ""
         try:
@@ -210,11 +191,7 @@ class Shadow:
         except Exception:
             _logger.exception("The candidate could not answer a copy.")
             status, error = 500, _FAILED
-        seconds = time.monotonic() - exchange.started
-        if self._closed or engine.closed:
-            return
-        _write(engine, exchange, status, error, seconds)
-        await self._tell(Replay(copy, exchange, status, seconds))
+        return Replay(copy, exchange, status, error, time.monotonic() - exchange.started)
 
 
 def _copy_of(exchange: Exchange) -> Copy:
@@ -244,11 +221,3 @@ def _call_of(copy: Copy) -> InferRequest:
     return InferRequest(
         None, dict(copy.inputs), {}, tuple(copy.outputs), frozenset(), None, copy.parameters, LOW
     )
-
-
-def _write(engine: Engine, exchange: Exchange, status: int, error: str, seconds: float) -> None:
-    if engine.writer is None:
-        return
-    timings = {stage: spent * 1000 for stage, spent in exchange.seconds.items()}
-    timings["total"] = seconds * 1000
-    write_record(exchange, engine.model, engine.writer, status=status, error=error, timings_ms=timings)
