@@ -115,7 +115,7 @@ def _add_start(group: typer.Typer) -> None:
             reason=reason,
             say=run.output.notice,
         )
-        if waiting is None:
+        if waiting is None or started.data["id"] is None:
             return started
         name, rollout = str(started.data["name"]), str(started.data["id"])
         if not run.shared.quiet:

@@ -55,7 +55,8 @@ def test_a_rollout_is_put_aside_only_when_that_was_said(
 
 
 def test_what_holds_production_and_what_is_not_there_cannot_start(mlx: RunCommand, live: Project) -> None:
-    assert mlx("rollout", "start", "digits/1").code == 4
+    there = mlx("rollout", "start", "digits/1", "--wait", "--json")
+    assert (there.code, there.data["id"], there.data["changed"]) == (0, None, False)
     assert mlx("rollout", "start", "digits/9").code == 3
     assert mlx("rollout", "start", "digits").code == 2
     assert mlx("rollout", "start", "digits/2", "--plan", "no.toml").code == 3

@@ -48,7 +48,7 @@ def start(
     It is fetched, verified, loaded and asked its golden cases; it must take and give what the version in
     production does, and have the evidence that production asks for, but for what a rollout brings itself.
     Servers that follow the model do the rest. What goes on already with the same version and plan is left as
-    it is.
+    it is, and so is a version that holds production.
 
     Args:
         context: the command's context.
@@ -91,7 +91,7 @@ def retry(context: Context, name: str, *, force: bool = False, reason: str = "")
         reason: why; kept with the rollout.
 
     Raises:
-        ConflictError: it goes on still, or was promoted.
+        ConflictError: it goes on still, or another one does.
         GateFailedError: something speaks against the version, such as its quarantine.
         IntegrityError: the package's bytes are missing or changed.
         NotFoundError: no such model, it never had a rollout, or the version is gone.
@@ -133,7 +133,6 @@ def _begin(
     command: str,
 ) -> Result:
     sight = context.catalog.sight(version.name)
-    stable = _stable(context, sight, version)
     active = rollout_in(sight)
     if active and active.candidate == version.number and active.plan == plan and not replace_active:
         return _result(command, active, changed=False)
@@ -143,6 +142,9 @@ def _begin(
             hint=f"Wait for it: mlx rollout status {version.name} --watch; or put it aside with --replace.",
             rollout={"id": active.id, "version": active.candidate, "state": active.state},
         )
+    if sight.holders.get(CHANNEL) == version.number:
+        return _there(command, version)
+    stable = _stable(context, sight, version)
     again = f"retry {version.name}" if command == "rollout retry" else f"start {version.ref}"
     overridden = _judge(context, version, sight, plan, force=force, again=again)
     _refuse_other_signature(context, version, stable)
@@ -171,16 +173,12 @@ def _begin(
 
 
 def _stable(context: Context, sight: Sight, version: Version) -> Version:
-    """Who holds production, which is never the candidate itself."""
+    """Who holds production."""
     number = sight.holders.get(CHANNEL)
     if number is None:
         raise NotFoundError(
             f"Nobody holds {version.name}@{CHANNEL}, so there is nothing to compare with.",
             hint=f"Put the first version there with: mlx promote {version.ref} --to {CHANNEL}",
-        )
-    if number == version.number:
-        raise ConflictError(
-            f"{version.ref} holds {CHANNEL} already.", hint=f"See: mlx history {version.name}"
         )
     return context.catalog.resolve(VersionRef(version.name, number))
 
@@ -261,6 +259,19 @@ def _put_aside(context: Context, active: Rollout, sight: Sight, version: Version
     if ended.cause == "manual":
         ended = replace(ended, cause="replaced")
     return carry_out(context.catalog, replace(transition, rollout=ended), after=sight.head).number
+
+
+def _there(command: str, version: Version) -> Result:
+    """What to say of a version that has arrived already."""
+    return Result(
+        command=command,
+        data={"name": version.name, "id": None, "version": version.number, "changed": False},
+        report=Report(
+            title=f"{command} {version.ref}",
+            summary=f"{version.ref} holds {CHANNEL} already; nothing changed.",
+            next_steps=(f"mlx rollout history {version.name}",),
+        ),
+    )
 
 
 def _result(command: str, rollout: Rollout, *, changed: bool, warnings: tuple[str, ...] = ()) -> Result:
