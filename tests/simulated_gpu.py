@@ -3,7 +3,8 @@
 What becomes of the devices is written into a file, so that a server in another process can lose one as well:
 a line for each that is not well, such as `cuda:1 lost`. `lost` fails every run and every new session;
 `sticky` does so in the processes that were there before the line was written, `shaken` fails the runs of the
-sessions that were. `full` finds no memory for more than one row, `deadly` ends the process in a run with the
+sessions that were. `full` finds no memory for more than one row, `small` allows a run no row that
+holds the number 7, `deadly` ends the process in a run with the
 number 7, `absent` comes up as the CPU.
 """
 
@@ -11,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ VARIABLE = "TEST_SIMULATED_GPU"
 """Names the file in the environment of a process that should believe in GPUs."""
 
 _BORN = time.time()
+_SHRINK = "memory.enable_memory_arena_shrinkage"
 _KINDS = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "tensorrt"}
 
 
@@ -76,6 +79,12 @@ class _Session:
             os.kill(os.getpid(), signal.SIGSEGV)
         if how == "full" and any(len(array) > 1 for array in feeds.values()):
             raise state.Fail("bfc_arena.cc Failed to allocate memory for requested buffer of size 4096")
+        if how == "small" and any((array == 7).any() for array in feeds.values()):
+            raise state.Fail("Available memory of 512 is smaller than requested bytes of 4096")
+        if options is not None:
+            with suppress(RuntimeError):  # it is not asked for
+                options.get_run_config_entry(_SHRINK)
+                options.add_run_config_entry(_SHRINK, "cpu:0")  # the arena that there is
         return self._real.run(names, feeds, options)
 
     def __getattr__(self, name: str) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from mlx_platform.core.errors import DeadlineError, NotFoundError, UnavailableError, UsageError
-from mlx_platform.inference.session import DeviceError, OutOfMemoryError, open_session
+from mlx_platform.inference.session import DeviceError, OutOfMemoryError, OverLimitError, open_session
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 ONE = {"x": np.ones((1, 3), np.float32)}
@@ -168,8 +168,30 @@ def test_memory_that_is_not_there_is_no_fault_of_the_caller(saved, graph):
         {"y": (FLOAT, ["a", "b"])},
     )
 
-    with pytest.raises(OutOfMemoryError, match="Memory ran out on cpu"):
+    with pytest.raises(OutOfMemoryError, match="Memory ran out on cpu") as caught:
         open_session(saved(model)).run({"shape": np.array([2**30, 2**30])})
+    assert not isinstance(caught.value, OverLimitError)  # nobody has set a limit
+
+
+def test_what_runs_have_left_in_the_arena_can_be_given_back(saved, graph):
+    model = graph(
+        [
+            helper.make_node("Exp", ["x"], ["a"]),
+            helper.make_node("Neg", ["a"], ["b"]),
+            helper.make_node("Concat", ["a", "b"], ["c"], axis=1),
+            helper.make_node("ReduceSum", ["c"], ["y"], keepdims=1),
+        ],
+        {"x": (FLOAT, ["n", "k"])},
+        {"y": (FLOAT, ["n", 1])},
+    )
+    session = open_session(saved(model), device="cpu", memory=16 * 2**20)
+    small, large = (np.zeros((1, size), np.float32) for size in (300_000, 800_000))
+    session.run({"x": small})
+
+    with pytest.raises(OverLimitError):
+        session.run({"x": large})
+    session.run({"x": small[:, :1]}, timeout=10, shrink=True)
+    assert session.run({"x": large})["y"].shape == (1, 1)
 
 
 def test_files_that_are_no_network_are_sentences(tmp_path):
@@ -285,7 +307,7 @@ def test_a_session_keeps_within_its_own_memory(saved, graph):
     large = open_session(path, device="cpu", memory=256 * 2**20)
     feeds = {"shape": np.array([2**24])}
 
-    with pytest.raises(OutOfMemoryError):
+    with pytest.raises(OverLimitError):
         small.run(feeds)
     assert len(large.run(feeds)["y"]) == 2**24
     assert len(small.run({"shape": np.array([2**16])})["y"]) == 2**16

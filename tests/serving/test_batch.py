@@ -1,6 +1,7 @@
 """Batches that fail: by one request, by many, by the device, by memory, by hanging."""
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -163,6 +164,37 @@ def test_a_single_row_for_which_memory_runs_out_fails_alone():
         assert (await ask(batcher, 1).future).outputs["y"].tolist() == [[2]]
 
     run(scenario, model)
+
+
+def test_what_finds_no_memory_alone_is_run_once_more_with_nothing_beside_it():
+    model = Small(0)
+    together = []
+    running: set[int] = set()
+
+    def watched(feeds: Any, outputs: tuple[str, ...], timeout: float) -> dict[str, Any]:
+        running.add(me := threading.get_ident())
+        try:
+            together.append((feeds["x"][0, 0], len(running)))
+            if feeds["x"][0, 0] == 7:
+                return model(feeds, outputs, timeout)
+            time.sleep(0.05)
+            return {"y": feeds["x"]}
+        finally:
+            running.discard(me)
+
+    async def scenario(batcher: Batcher) -> None:
+        others = [ask(batcher, value, width=2 + value) for value in range(3)]
+        large = ask(batcher, 7)
+        others += [ask(batcher, value, width=2 + value) for value in range(3, 6)]
+        with pytest.raises(MemoryError):
+            await large.future
+        await asyncio.gather(*[job.future for job in others])
+
+    run(scenario, watched, workers=3)
+    tries = [count for value, count in together if value == 7]
+    assert len(tries) == 2
+    assert tries[1] == 1
+    assert max(count for _, count in together) > 1
 
 
 def test_larger_batches_are_tried_again_in_time(monkeypatch):

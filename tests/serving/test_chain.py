@@ -11,7 +11,7 @@ from mlx_platform.core.errors import DeadlineError, UsageError
 from mlx_platform.core.settings import DegradeSettings, ServingSettings
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package
-from mlx_platform.inference.session import DeviceError, OutOfMemoryError, open_session
+from mlx_platform.inference.session import DeviceError, OutOfMemoryError, OverLimitError, open_session
 from mlx_platform.serving.devices.chain import ChainPolicy, DeviceChain
 from mlx_platform.serving.devices.plan import device_chain
 
@@ -130,7 +130,7 @@ def test_an_input_that_breaks_a_healthy_device_is_refused_and_costs_none(chain_o
     session = chain._model.session
     run = session.run
 
-    def break_at_seven(feeds, outputs=None, *, timeout=None):
+    def break_at_seven(feeds, outputs=None, *, timeout=None, shrink=False):
         if feeds["x"][0, 0] == 7:
             raise DeviceError("CUDA failure 710")
         return run(feeds, outputs, timeout=timeout)
@@ -150,10 +150,21 @@ def test_full_memory_is_passed_on_and_the_device_stays(chain_of, gpus):
     assert (chain.degraded, chain.out_of_memory, chain.rebuilds) == ("", 1, 0)
 
 
+def test_a_row_that_is_too_large_for_a_device_does_not_cost_it(chain_of, gpus):
+    chain = chain_of("affine", "cpu")
+    session = chain._model.session
+    gpus.set(cuda="small")
+    for _ in range(5):
+        with pytest.raises(OverLimitError):
+            chain.run({"x": np.full((1, 4), 7, np.float32)}, OUT, 5)
+    assert chain.run(X, OUT, 5)["probabilities"].shape == (1, 3)
+    assert (chain.degraded, chain._model.session, chain.failures["cuda"]) == ("", session, 0)
+
+
 def test_a_device_without_memory_for_a_single_row_is_made_anew(chain_of, monkeypatch):
     chain = chain_of("affine", "cpu")
 
-    def never(feeds, outputs=None, *, timeout=None):
+    def never(feeds, outputs=None, *, timeout=None, shrink=False):
         raise OutOfMemoryError("Memory ran out on cuda.")
 
     monkeypatch.setattr(chain._model.session, "run", never)

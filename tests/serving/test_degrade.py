@@ -151,6 +151,20 @@ def test_memory_that_is_full_costs_no_answer(serve, gpus):
     assert metric(server, "mlx_degraded") == 0
 
 
+def test_a_row_that_never_fits_is_413_and_costs_nobody_else_anything(serve, gpus):
+    server = serve("table", device="cuda", degrade={"devices": ["cpu"]})
+    gpus.set(cuda="small")
+    for _ in range(4):
+        reply = server.post("/predict", {"rows": [dict(ROW, a=7)]})
+        assert (reply.status, "retry-after" in reply.headers) == (413, False)
+        assert "more memory" in reply.json["error"]
+        reply = server.post("/predict", ROWS)
+        assert (reply.status, "x-mlx-degraded" in reply.headers) == (200, False)
+    assert metric(server, "mlx_device_failures_total", device="cuda") == 0
+    assert metric(server, "mlx_out_of_memory_total") == 8  # each was tried once more on its own
+    assert server.get("/readyz").status == 200
+
+
 def test_a_gpu_that_comes_up_as_the_cpu_is_shown(serve, gpus):
     gpus.set(cuda="absent")
     server = serve("table", device="auto")

@@ -162,8 +162,8 @@ def test_a_batch_that_memory_is_not_enough_for_is_answered_in_smaller_ones(packa
         np.testing.assert_allclose(table, alone, rtol=1e-3)
         assert engine.batcher.starved_batches > 0
         assert engine.batcher.split_batches == 0
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(Refusal, match="more memory than the model may use") as caught:
             await engine.infer(call(np.zeros((1, 2**22), np.int64)), exchange())
-        assert (caught.value.status, caught.value.retry_after) == (503, 1)
+        assert (caught.value.status, caught.value.retry_after) == (413, None)
 
     with_engine(model, scenario)

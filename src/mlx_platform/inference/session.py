@@ -43,6 +43,7 @@ _MAKING = (
 # What runtimes say when memory ran out, and when the device did; a node's name may say anything.
 _NODE_NAME = re.compile(r"Name:'[^']*'")
 _NO_MEMORY = re.compile(r"alloc|out.of.memory|smaller than requested bytes", re.IGNORECASE)
+_OVER_LIMIT = re.compile(r"smaller than requested bytes")
 _BROKEN = re.compile(r"cuda (failure|error)|cudaerror|cublas|cudnn|cufft|curand|tensorrt", re.IGNORECASE)
 
 
@@ -56,6 +57,12 @@ class OutOfMemoryError(UnavailableError, MemoryError):
     """There was not enough memory for a run; a smaller one may do."""
 
     code = "out_of_memory"
+
+
+class OverLimitError(OutOfMemoryError):
+    """A run wanted more memory than the session's limit leaves it, whatever is free beside that."""
+
+    code = "over_memory_limit"
 
 
 def runtime() -> Any:
@@ -163,7 +170,12 @@ class Session:
         self._misfits, self._invalid = _input_errors()
 
     def run(
-        self, feeds: Tensors, outputs: Sequence[str] | None = None, *, timeout: float | None = None
+        self,
+        feeds: Tensors,
+        outputs: Sequence[str] | None = None,
+        *,
+        timeout: float | None = None,
+        shrink: bool = False,
     ) -> dict[str, Array]:
         """Compute the outputs (all of them by default) for the feeds.
 
@@ -171,11 +183,12 @@ class Session:
             feeds: arrays by input name.
             outputs: names of the outputs to compute.
             timeout: seconds after which the run is ended between two operators.
+            shrink: give back afterwards what runs have left in the arena; only with a timeout.
 
         Raises:
             DeadlineError: the run was ended.
             UsageError: the network refuses these feeds, or there is no such output.
-            OutOfMemoryError: memory ran out.
+            OutOfMemoryError: memory ran out; an OverLimitError where the session's own limit was in the way.
             DeviceError: the device failed.
         """
         names = self._output_names if outputs is None else list(outputs)
@@ -185,7 +198,7 @@ class Session:
         options = watched = None
         if timeout is not None:
             options = self._new_options()
-            if self._is_spike(feeds):
+            if self._is_spike(feeds) or shrink:
                 options.add_run_config_entry("memory.enable_memory_arena_shrinkage", self._arena)
             watched = self._watchdog.watch(options, timeout)
             self._runs[threading.get_ident()] = options
@@ -223,7 +236,8 @@ class Session:
         if isinstance(error, MemoryError) or (
             not isinstance(error, self._misfits) and _NO_MEMORY.search(said)
         ):
-            return OutOfMemoryError(f"Memory ran out on {self.device}: {text}.")
+            kind = OverLimitError if _OVER_LIMIT.search(said) else OutOfMemoryError
+            return kind(f"Memory ran out on {self.device}: {text}.")
         broken = self._kind != "cpu" and _BROKEN.search(said)
         if isinstance(error, self._invalid) and not broken:
             return UsageError(f"The model refused the input: {text}.")

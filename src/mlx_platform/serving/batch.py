@@ -33,7 +33,7 @@ class Batch:
         runs: how often the model was asked.
         rowwise: False once outputs did not have the rows of the inputs.
         too_slow: True once the limit ended a run.
-        starved: True once there was not enough memory, and fewer rows may do.
+        starved: True once there was not enough memory, and fewer rows may do, or nothing beside the run.
         stopped: True once nobody waited for it any more.
     """
 
@@ -55,6 +55,11 @@ class Batch:
     @property
     def rows(self) -> int:
         return sum(job.rows for job in self.jobs)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether its rows may stand in several runs."""
+        return self.rows > 1 and self.jobs[0].group.joins
 
     @property
     def deadline(self) -> float:
@@ -102,9 +107,10 @@ class Batch:
     def solve(self, run: Run) -> None:
         """Leave an answer, an error or nothing on every job; raise nothing.
 
-        Jobs with nothing are to be run again: alone, or in smaller batches where memory ran out. A batch that
-        fails is halved until the failing job stands alone, so that it spoils no other's answer. That takes
-        two runs for each halving; when there is more than one culprit, those who are left run alone.
+        Jobs with nothing are to be run again: alone, or in smaller batches where memory ran out, and with
+        nothing beside them where these cannot be smaller. A batch that fails is halved until the failing job
+        stands alone, so that it spoils no other's answer. That takes two runs for each halving; when there is
+        more than one culprit, those who are left run alone.
         """
         self._solve(self.jobs, run, 1 + 2 * (len(self.jobs) - 1).bit_length())
 
@@ -116,7 +122,7 @@ class Batch:
         except Exception as error:  # noqa: BLE001 - whatever a foreign model raises belongs to its callers
             if self.too_slow:
                 return
-            if isinstance(error, MemoryError) and self.rows > 1 and jobs[0].group.joins:
+            if isinstance(error, MemoryError) and not jobs[0].group.exclusive:
                 self.starved = True
             elif len(jobs) == 1:
                 jobs[0].error = error

@@ -257,7 +257,7 @@ class Batcher:
             self._timer.cancel()
             self._timer = None
         try:
-            while self._waiting and len(self._running) < self.policy.workers:
+            while self._waiting and self._turns.may_start(self._running):
                 if not self._start_next():
                     return
         except Exception as error:  # the pump goes on for those who come later
@@ -319,7 +319,8 @@ class Batcher:
         self.in_flight -= len(batch.jobs)
         if batch.starved:
             self.starved_batches += 1
-            self._grouping.shrink(batch)
+            if batch.divisible:
+                self._grouping.shrink(batch)
         for job in batch.jobs:
             if job.future.done():
                 continue
@@ -347,6 +348,9 @@ class Batcher:
         """Queue a job that shared a batch's fate for no fault of its own."""
         if not batch.starved:
             job.group = self._waiting.alone
+            self._enqueue(job)
+        elif not batch.divisible:
+            job.group = self._waiting.starved
             self._enqueue(job)
         elif job.rows > job.group.limit:
             self._split(job, job.group.limit)

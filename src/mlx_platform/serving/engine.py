@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from mlx_platform.core.errors import (
-    DeadlineError,
     GateFailedError,
     MlxError,
-    UnavailableError,
     UsageError,
 )
 from mlx_platform.core.settings import ServingSettings
@@ -28,7 +26,7 @@ from mlx_platform.serving.capture import Capture
 from mlx_platform.serving.costs import Costs
 from mlx_platform.serving.exchange import Exchange, write_record
 from mlx_platform.serving.feeding.guard import Guard
-from mlx_platform.serving.job import Job, QueueFullError
+from mlx_platform.serving.job import Job
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.observation import Observation
 from mlx_platform.serving.predict_body import complaint
@@ -36,13 +34,10 @@ from mlx_platform.serving.preparation import Preparation
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import (
     Refusal,
-    draining,
-    failed,
     malformed,
     not_ready,
     out_of_memory,
-    queue_full,
-    too_late,
+    refusal_of,
 )
 from mlx_platform.serving.runner import ModelRunner, Runner
 from mlx_platform.serving.signature import Signature
@@ -292,7 +287,7 @@ class Engine:
         except UsageError as error:
             raise malformed(complaint(error, (), self.model)) from error
         except MlxError as error:
-            raise _refusal(error, draining_now=self.draining) from error
+            raise refusal_of(error, draining_now=self.draining) from error
         if exchange.abandoned:
             raise asyncio.CancelledError
         return self.model.restored(arrays)
@@ -344,7 +339,7 @@ class Engine:
         try:
             answer = await job.future
         except MlxError as error:
-            raise _refusal(error, draining_now=self.draining) from error
+            raise refusal_of(error, draining_now=self.draining) from error
         except MemoryError as error:
             raise out_of_memory() from error
         exchange.seconds["queue"] = answer.queue_seconds
@@ -365,22 +360,7 @@ class Engine:
                 feeds, rows, outputs, exchange.deadline, joins=joins, priority=exchange.priority
             )
         except MlxError as error:
-            raise _refusal(error, draining_now=self.draining) from error
-
-
-def _refusal(error: MlxError, *, draining_now: bool) -> Refusal:
-    if isinstance(error, QueueFullError):
-        return queue_full(error.retry_after)
-    if isinstance(error, DeadlineError):
-        return too_late()
-    if isinstance(error, MemoryError):
-        return out_of_memory()
-    if isinstance(error, UnavailableError):
-        if draining_now:
-            return draining()
-        return failed()
-    # The runtime's own words name inner parts of the model, which are nobody's business.
-    return malformed("The model cannot run these inputs.")
+            raise refusal_of(error, draining_now=self.draining) from error
 
 
 def _merged(encoded: Encoded, tensors: Tensors) -> Tensors:

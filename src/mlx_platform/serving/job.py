@@ -95,6 +95,7 @@ class Group:
         cells: numbers in the inputs of one row, at most; 0 where every request has its own.
         row_bytes: memory of the inputs of one row, about; 0 where every request has its own.
         joins: whether they may share a run.
+        exclusive: whether nothing else may run meanwhile.
         most_rows: of a run.
         scale: by how much their runs take longer than those that were timed at the start.
         pace: seconds of a row in a full run.
@@ -105,6 +106,7 @@ class Group:
 
     __slots__ = (
         "cells",
+        "exclusive",
         "joins",
         "limit",
         "limit_until",
@@ -117,12 +119,13 @@ class Group:
         "scale",
     )
 
-    def __init__(self, *, joins: bool, cells: int = 0, row_bytes: int = 0) -> None:
+    def __init__(self, *, joins: bool, cells: int = 0, row_bytes: int = 0, exclusive: bool = False) -> None:
         self.lines: tuple[deque[Job], ...] = tuple(deque() for _ in PRIORITIES)
         self.rows = 0
         self.cells = cells
         self.row_bytes = row_bytes
         self.joins = joins
+        self.exclusive = exclusive
         self.most_rows = 1
         self.scale = 0.0
         self.pace = 0.0

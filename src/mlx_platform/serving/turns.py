@@ -1,7 +1,9 @@
 """Whose turn it is: the most urgent first, and nobody is kept waiting without evidence that it pays."""
 
 import math
+from collections.abc import Collection
 
+from mlx_platform.serving.batch import Batch
 from mlx_platform.serving.batch_policy import BatchPolicy
 from mlx_platform.serving.company import Company
 from mlx_platform.serving.costs import Costs
@@ -42,11 +44,21 @@ class Turns:
         if self._waits:
             self._company.left(in_flight)
 
+    def may_start(self, running: Collection[Batch]) -> bool:
+        """Whether another run may begin; one that needs all memory waits for the others, and they for it."""
+        if not running:
+            return True
+        if len(running) >= self._policy.workers or self._waiting.starved.rows:
+            return False
+        return not any(batch.jobs[0].group.exclusive for batch in running)
+
     def choose(self, now: float, in_flight: int) -> tuple[Group | None, float]:
         """The group to run now: the head of the highest priority, then of the earliest deadline.
 
         None when all may wait, and when to look again.
         """
+        if self._waiting.starved.rows:
+            return self._waiting.starved, now
         if not self._waits and (only := self._waiting.only()) is not None:
             return only, now
         best, best_rank, again = None, (math.inf, math.inf), math.inf

@@ -15,6 +15,7 @@ class Waiting:
         nbytes: of their inputs.
         seconds: that they are expected to take, one after the other.
         alone: the group of those that share no run.
+        starved: the group of those that have once found no memory on their own.
     """
 
     def __init__(self) -> None:
@@ -22,6 +23,7 @@ class Waiting:
         self.nbytes = 0
         self.seconds = 0.0
         self.alone = Group(joins=False)
+        self.starved = Group(joins=False, exclusive=True)
         self._groups: dict[object, Group] = {}
         self._busy: dict[Group, None] = {}
 

@@ -159,23 +159,33 @@ class DeviceChain:
             raise DeviceError("No device of this server works at the moment.")
         return self._model.session
 
-    def _works(self, session: Session) -> bool:
-        """Whether an input that is known to work still does; taken for granted where there is none."""
+    def _works(self, session: Session, *, shrink: bool = False) -> bool:
+        """Whether an input that is known to work still does; taken for granted where there is none.
+
+        With `shrink` the session gives back the memory that earlier runs have left it.
+        """
         if not self._example:
             return True
         try:
-            answers = session.run(self._example, timeout=_CHECK_SECONDS)
+            answers = session.run(self._example, timeout=_CHECK_SECONDS, shrink=shrink)
         except MlxError:
             return False
         return all(array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in answers.values())
 
     def _on_full_memory(self, session: Session, feeds: Tensors, error: MlxError) -> None:
-        """Make the session anew where not even single rows find memory, for then none ever will."""
+        """Make room for the next try, and the session anew where not even a small input finds memory.
+
+        A large one that finds none is no fault of the device. What earlier runs have left in the arena lies
+        in pieces that a run of another size cannot use.
+        """
         self.out_of_memory += 1
+        if self._example and self._works(session, shrink=True):
+            self._memory_failures = 0
+            return
         if any(array.ndim and len(array) > 1 for array in feeds.values()):
             return
         self._memory_failures += 1
-        if self._memory_failures >= _MEMORY_FAILURES and not (self._example and self._works(session)):
+        if self._memory_failures >= _MEMORY_FAILURES:
             self._memory_failures = 0
             self._replace(session, error)
 
