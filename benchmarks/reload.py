@@ -13,8 +13,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
 
 import numpy as np
 from measure import table
@@ -24,7 +24,7 @@ from mlx_platform.inference.build import build_package
 from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.version import Lineage
 
-_RATE = 100.0  # requests a second
+_RATE = 25.0  # requests a second
 _WIDTH, _LAYERS = 700, 30
 _PATH = "/v2/models/net/infer"
 
@@ -34,14 +34,14 @@ def reload(quick: bool) -> None:
     times = 10 if quick else 100
     with tempfile.TemporaryDirectory() as folder:
         catalog = _registry(Path(folder))
-        rows = [_measure(Path(folder), catalog, times, warm) for warm in (False, True)]
+        rows = [_measure(Path(folder), catalog, times, warm=warm) for warm in (False, True)]
     columns = ("versions", "switches", "requests", "failed", "P99 before", "P99 during", "ratio")
     title = f"Switches at {_RATE:.0f} requests a second"
     table(title, rows, (*columns, "from the move to traffic", "resident"))
 
 
 def _registry(folder: Path) -> Catalog:
-    """Two versions of the same network with other weights, the first in production."""
+    """Two versions of the same network with other weights."""
     catalog = Catalog(load_settings(start=folder, environment={}))
     lineage = Lineage(
         dataset_version="none", dataset_fingerprint="", git_commit="0" * 40, params={}, metrics={}
@@ -51,7 +51,6 @@ def _registry(folder: Path) -> Catalog:
             _network(folder / f"{seed}.onnx", seed), folder / "packages" / str(seed)
         ).package
         catalog.register("net", package, lineage)
-    catalog.move("net", "production", 1, kind="promote", actor="benchmark")
     return catalog
 
 
@@ -78,35 +77,43 @@ def _network(path: Path, seed: int) -> Path:
     return path
 
 
-class _Client(Thread):
-    """Asks at a steady pace; keeps when it asked, how long that took, and who answered."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(daemon=True)
-        self.seen: list[tuple[float, float, str]] = []
-        self.failed = 0
-        self.ended = Event()
-        self._url = url
-
-    def run(self) -> None:
-        row = {"name": "x", "datatype": "FP32", "shape": [1, _WIDTH], "data": [0.1] * _WIDTH}
-        body = json.dumps({"inputs": [row]})
-        connection = http.client.HTTPConnection(self._url, timeout=30)
-        due = time.monotonic()
-        while not self.ended.is_set():
+def client(url: str, path: Path) -> None:
+    """Ask at a steady pace; write down when each request was due, how long it took, and what came back."""
+    row = {"name": "x", "datatype": "FP32", "shape": [1, _WIDTH], "data": [0.1] * _WIDTH}
+    body = json.dumps({"inputs": [row]})
+    connection = http.client.HTTPConnection(url, timeout=30)
+    due = time.monotonic()
+    with path.open("w", buffering=1) as file:
+        while True:
             due = max(due + 1 / _RATE, time.monotonic() - 1.0)
             time.sleep(max(0.0, due - time.monotonic()))
-            asked = time.monotonic()
             try:
                 connection.request("POST", _PATH, body, {"Content-Type": "application/json"})
                 answer = connection.getresponse()
                 answer.read()
-                self.failed += answer.status != 200
+                status, version = answer.status, answer.headers["X-Mlx-Version"]
             except OSError:
-                self.failed += 1
+                status, version = 0, "?"
                 connection.close()
-                continue
-            self.seen.append((asked, time.monotonic() - due, answer.headers["X-Mlx-Version"]))
+            file.write(f"{due} {time.monotonic() - due} {status} {version}\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the client wrote down of a request; seconds of the machine's clock that never goes back."""
+
+    due: float
+    seconds: float
+    status: int
+    version: str
+
+
+def _answers(path: Path) -> list[Answer]:
+    whole = path.read_text().rpartition("\n")[0].splitlines()
+    return [
+        Answer(float(due), float(seconds), int(status), version)
+        for due, seconds, status, version in (line.split() for line in whole)
+    ]
 
 
 @contextmanager
@@ -132,40 +139,59 @@ def _server(folder: Path, *, warm: bool) -> Iterator[tuple[int, str]]:
             process.terminate()
 
 
-def _measure(folder: Path, catalog: Catalog, times: int, warm: bool) -> tuple[str, ...]:
+def _measure(folder: Path, catalog: Catalog, times: int, *, warm: bool) -> tuple[str, ...]:
+    catalog.move("net", "production", 1, kind="promote", actor="benchmark")
+    path = folder / "answers.txt"
+    path.unlink(missing_ok=True)
     with _server(folder, warm=warm) as (pid, url):
-        client = _Client(url)
-        client.start()
-        time.sleep(10 if times > 10 else 4)
-        calm, during, arrivals = len(client.seen), [], []
-        before, after = _resident(pid), 0
-        for number in range(times):
-            began, target = time.monotonic(), catalog.holders("net")["production"] % 2 + 1
-            catalog.move("net", "production", target, kind="promote", actor="benchmark")
-            moved = time.monotonic()
-            while client.seen[-1][2] != str(target) and time.monotonic() < began + 60:
-                time.sleep(0.005)
-            arrivals.append(time.monotonic() - moved)
-            time.sleep(0.3)  # the one before is unloaded
-            during += [seconds for asked, seconds, _ in client.seen if asked >= began - 0.01]
-            if number == times // 2:
-                before = _resident(pid)
-        after = _resident(pid)
-        client.ended.set()
-        client.join()
-    quiet = _percentile([seconds for _, seconds, _ in client.seen[calm // 4 : calm]], 99)
-    busy = _percentile(during, 99)
+        command = [sys.executable, __file__, "--client", url, str(path)]
+        with subprocess.Popen(command) as asking:
+            time.sleep(3)
+            began = time.monotonic()
+            time.sleep(10 if times > 10 else 5)
+            moves, resident = [time.monotonic()], [0]
+            for number in range(times):
+                target = (number + 1) % 2 + 1
+                catalog.move("net", "production", target, kind="promote", actor="benchmark")
+                moves.append(time.monotonic())
+                _wait_for(path, str(target))
+                time.sleep(0.3)  # in which the one before is unloaded
+                resident.append(_resident(pid))
+            asking.terminate()
+    answers = _answers(path)
+    quiet = [answer.seconds for answer in answers if began <= answer.due < moves[0]]
+    busy = [answer.seconds for answer in answers if answer.due >= moves[0]]
+    calm, during = _percentile(quiet, 99), _percentile(busy, 99)
     return (
         "from memory" if warm else "loaded anew",
         str(times),
-        f"{len(client.seen):,}",
-        str(client.failed),
-        f"{quiet * 1000:.1f} ms",
-        f"{busy * 1000:.1f} ms",
-        f"{busy / quiet:.2f}",
-        f"{_percentile(arrivals, 50):.2f} s, at most {max(arrivals):.2f} s",
-        f"{before / 2**20:.0f} MiB halfway, {after / 2**20:.0f} MiB at the end",
+        f"{len(answers):,}",
+        str(sum(answer.status != 200 for answer in answers)),
+        f"{calm * 1000:.1f} ms",
+        f"{during * 1000:.1f} ms",
+        f"{during / calm:.2f}",
+        _reached(answers, moves[1:]),
+        f"{resident[times // 2] / 2**20:.0f} MiB halfway, {resident[-1] / 2**20:.0f} MiB at the end",
     )
+
+
+def _wait_for(path: Path, version: str) -> None:
+    """Wait until a version answers."""
+    deadline = time.monotonic() + 60
+    while _answers(path)[-1].version != version:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"Version {version} did not answer within a minute.")
+        time.sleep(0.02)
+
+
+def _reached(answers: list[Answer], moves: list[float]) -> str:
+    """How long after each move of the alias the first answer of the other version came."""
+    seconds = []
+    for number, moved in enumerate(moves):
+        target = str((number + 1) % 2 + 1)
+        ends = (answer.due + answer.seconds for answer in answers if answer.version == target)
+        seconds.append(next(end for end in ends if end > moved) - moved)
+    return f"{_percentile(seconds, 50):.2f} s, at most {max(seconds[1:]):.2f} s"
 
 
 def _resident(pid: int) -> int:
@@ -178,4 +204,7 @@ def _percentile(values: list[float], percent: float) -> float:
 
 
 if __name__ == "__main__":
-    reload("--quick" in sys.argv)
+    if sys.argv[1:2] == ["--client"]:
+        client(sys.argv[2], Path(sys.argv[3]))
+    else:
+        reload("--quick" in sys.argv)
