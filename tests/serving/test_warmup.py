@@ -1,4 +1,6 @@
+import itertools
 import shutil
+import time
 
 import pytest
 
@@ -86,3 +88,16 @@ def test_the_size_of_a_batch_can_be_left_to_measuring(load):
 def test_where_no_input_can_be_made_nothing_is_concluded(load):
     warm = warmed(load("kinds"))
     assert warm == WarmUp({}, rowwise=True, size=BatchSize(32))
+
+
+def test_what_else_the_machine_does_takes_no_part_in_the_times(load, monkeypatch):
+    model = load("affine")
+    run, calls = model.run, itertools.count()
+
+    def busy(*arguments, **options):
+        if next(calls) % 3:
+            time.sleep(0.005)
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(model, "run", busy)
+    assert max(warmed(model).seconds.values()) < 0.005

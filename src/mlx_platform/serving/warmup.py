@@ -1,9 +1,8 @@
 """The first runs of a model: they load its code paths, time it, and prove what may share a run."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
@@ -29,7 +28,7 @@ class WarmUp:
     """What the first runs showed.
 
     Attributes:
-        seconds: median seconds of a run by its rows; empty when no input could be made.
+        seconds: of a run by its rows, the quickest of some; empty when no input could be made.
         rowwise: whether rows give the same answers alone and together; taken for granted when unknown.
         size: the rows of a run.
         cells: numbers in the inputs of one row of these runs.
@@ -86,8 +85,7 @@ def warm_up(
     else:
         short = padding.stretched(feeds, fill, _SHORT_SEQUENCE) if fill else feeds
         cells = sum(array.size for array in short.values()) // rows
-        # The quickest of some runs: what else the machine does meanwhile should not choose.
-        curve, size = measure(lambda count: _time(model, _repeated(short, count), min), longest, workers)
+        curve, size = measure(lambda count: _time(model, _repeated(short, count)), longest, workers)
     return WarmUp(curve, rowwise=True, size=size, cells=cells, padding=_provable_padding(model, pair, fill))
 
 
@@ -184,11 +182,12 @@ def _repeated(feeds: Tensors, rows: int) -> dict[str, Array]:
     return {name: array[np.arange(rows) % len(array)] for name, array in feeds.items()}
 
 
-def _time(model: Model, feeds: Tensors, typical: Callable[[list[float]], float] = median) -> float:
+def _time(model: Model, feeds: Tensors) -> float:
+    """The quickest of some runs: a version that comes up beside one under load is timed as that one was."""
     seconds: list[float] = []
     begin = time.perf_counter()
     while len(seconds) < _REPEATS and time.perf_counter() - begin < _BUDGET_SECONDS:
         start = time.perf_counter()
         model.run(feeds)
         seconds.append(time.perf_counter() - start)
-    return typical(seconds)
+    return min(seconds)
