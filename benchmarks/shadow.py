@@ -78,7 +78,7 @@ def _measure(
         phase.seconds.append(time.perf_counter() - asked)
         phase.failed += answer.status != 200
     connection.close()
-    time.sleep(0.5)  # the last copies
+    time.sleep(1.2)  # the last copies
     after = _tell(server, "tell")
     phase.requests += requests
     phase.cpu += after["cpu"] - before["cpu"]

@@ -22,6 +22,11 @@ def folders(packages):
     return packages["table"], packages["table"]
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(replays, "_SECONDS", 0.01)
+
+
 def sums(stage):
     return {
         (sample.name.removeprefix("mlx_rollout_copies_"), *dict(sample.labels).values()): sample.value

@@ -14,7 +14,7 @@ from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exchange import Exchange, write_record
 
 _MOST = 16  # copies that are looked at together
-_SECONDS = 0.25  # how long the first of them waits for others
+_SECONDS = 1.0  # how long the first of them waits for others
 _logger = logging.getLogger(__name__)
 
 
