@@ -206,8 +206,9 @@ class Fleet:
             lines.append(line)
             if line.rstrip() == b"}":
                 break
-        assert lines, errors.read_text()
-        server = FollowingServer(process, orjson.loads(b"".join(lines))["data"], errors)
+        addresses = orjson.loads(b"".join(lines))["data"] if lines else None
+        assert addresses, errors.read_text()
+        server = FollowingServer(process, addresses, errors)
         self.servers.append(server)
         return server
 
