@@ -240,6 +240,24 @@ def test_a_version_that_is_a_fifth_slower_does_not_fail_by_its_ranks() -> None:
     assert metric(found).numbers["p_slower"] > 0.001
 
 
+def test_a_plan_that_allows_a_longer_tail_allows_the_rest_to_be_slower_too() -> None:
+    arms = {"canary": times(900, median_ms=28.0), "stable": times(900, seed=2)}
+
+    assert metric(look_at(plan(P99), **arms)).reason == "slower"
+    assert look_at(plan(replace(P99, max_ratio=3.0)), **arms).outcome is Outcome.PASS
+    slower = look_at(
+        plan(replace(P99, max_ratio=3.0)), canary=times(900, median_ms=40.0), stable=arms["stable"]
+    )
+    assert metric(slower).message.endswith("most requests are more than 1.7 x as slow.")
+
+
+def test_a_median_that_is_longer_by_nothing_that_matters_fails_nobody() -> None:
+    arms = {"canary": times(900, median_ms=2.0), "stable": times(900, median_ms=0.5, seed=2)}
+
+    assert look_at(plan(P99), **arms).outcome is not Outcome.FAIL
+    assert metric(look_at(plan(replace(P99, min_delta_ms=1.0)), **arms)).reason == "slower"
+
+
 def test_a_slow_tail_fails_at_the_second_look_that_sees_it() -> None:
     arms = {"canary": times(500, slow=0.05), "stable": times(900, seed=2)}
     first = look_at(plan(P99), **arms)

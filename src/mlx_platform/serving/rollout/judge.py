@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mlx_platform.core.values import frozen
 from mlx_platform.serving.rollout.binomial import upper_bound, upper_tail
-from mlx_platform.serving.rollout.counts import ArmCounts, Window, slower_p
+from mlx_platform.serving.rollout.counts import PER_E, SHIFT, ArmCounts, Window, slower_p
 from mlx_platform.serving.rollout.looks import Look, Reading
 from mlx_platform.serving.rollout.plan import MetricRule, Plan
 from mlx_platform.serving.rollout.verdict import MetricVerdict, Outcome, StepVerdict, worst
@@ -164,6 +164,14 @@ def _times(luck: float) -> str:
     return f"{1 / luck:,.0f} times" if luck > 1e-9 else "more than a billion times"
 
 
+def _rank_shift(max_ratio: float) -> int:
+    """By how many buckets most requests may be slower: a factor of 1.2 where the tail may be 1.5 x as long.
+
+    Whoever allows the tail more or less allows the same share of it, on the scale of logarithms, to the rest.
+    """
+    return max(1, round(SHIFT * math.log(max_ratio) / math.log(1.5)))
+
+
 def _latency_ratio(question: Question) -> MetricVerdict:
     rule, look = question.rule, question.look
     ours, theirs = question.candidate.latency, question.stable.latency
@@ -173,7 +181,9 @@ def _latency_ratio(question: Question) -> MetricVerdict:
             rule.name, Outcome.NO_DATA, f"{whose} answered nothing.".capitalize(), limit=rule.max_ratio
         )
     new, old = 1000 * ours.quantile(rule.quantile), 1000 * theirs.quantile(rule.quantile)
-    ratio, slower = new / old, slower_p(ours, theirs)
+    shift = _rank_shift(rule.max_ratio)
+    ratio, slower = new / old, slower_p(ours, theirs, shift)
+    longer = 1000 * (ours.quantile(0.5) - theirs.quantile(0.5))
     beyond = ratio > rule.max_ratio and new - old >= rule.min_delta_ms
     enough = min(ours.total, theirs.total) >= _TAIL_REQUESTS
     streak = (question.before.streak if question.before else 0) + 1 if beyond and enough else 0
@@ -188,10 +198,12 @@ def _latency_ratio(question: Question) -> MetricVerdict:
         f"P{100 * rule.quantile:g} is {new:.3g} ms, {ratio:.2f} x {old:.3g} ms; at most {rule.max_ratio:g} x"
     )
     outcome, reason = Outcome.INCONCLUSIVE, ""
-    ranks = min(ours.total, theirs.total) >= _RANK_REQUESTS and slower < _RANK_LEVEL * look.late
+    matters = min(ours.total, theirs.total) >= _RANK_REQUESTS and longer >= rule.min_delta_ms
+    ranks = matters and slower < _RANK_LEVEL * look.late
     if ranks or streak >= rule.confirm_looks:
         reason = "slower" if ranks else "tail"
-        why = "most requests are more than 1.2 x as slow" if ranks else f"at {streak} looks in a row"
+        factor = f"{math.exp(shift / PER_E):.2g}"
+        why = f"most requests are more than {factor} x as slow" if ranks else f"at {streak} looks in a row"
         outcome, told = Outcome.FAIL, f"{told}: {why}."
     elif min(ours.total, theirs.total) < question.needed:
         told, reason = f"{told}; {question.needed:,} requests are needed.", "too_few"
