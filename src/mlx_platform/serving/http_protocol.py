@@ -229,7 +229,7 @@ class LimitedProtocol(HttpToolsProtocol):
     async def _answer(self, cycle: Cycle) -> None:
         try:
             await self.app(cycle.scope, cycle.receive, None)
-        except Exception:
+        except Exception:  # the rim: whoever asked gets an answer, and the log the traceback
             _logger.exception("A request was not answered.")
         if not (cycle.done or cycle.disconnected):
             self.respond(cycle, 500, b"content-length: 0\r\n", b"")

@@ -188,7 +188,7 @@ class Shadow:
                 await engine.answer(copy.inputs, exchange, exchange.started)
         except Refusal as refusal:
             status, error = refusal.status, refusal.message
-        except Exception:
+        except Exception:  # a fault of the candidate, which is what a copy is to find
             _logger.exception("The candidate could not answer a copy.")
             status, error = 500, _FAILED
         return Replay(copy, exchange, status, error, time.monotonic() - exchange.started)
