@@ -43,6 +43,19 @@ SinceOption = Annotated[
     typer.Option("--since", metavar="TIME", help="Start: a time with zone, or an age such as 24h."),
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="End, exclusive.")]
+LogFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Whose log it is, where that does not show: mlx, sagemaker, kserve, databricks, openinference "
+        "or triton.",
+    ),
+]
+ZoneOption = Annotated[
+    str | None,
+    typer.Option("--assume-tz", metavar="ZONE", help="Zone of the log's times that name none, such as UTC."),
+]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the history.")]
 DeviceOption = Annotated[
     str, typer.Option("--device", help="auto, cuda, tensorrt, cpu, or a GPU by its number: cuda:1.")

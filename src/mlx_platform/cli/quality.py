@@ -9,11 +9,13 @@ from mlx_platform.cli.command import Run, command
 from mlx_platform.cli.options import (
     JunitOption,
     LabelOption,
+    LogFormatOption,
     RefArgument,
     ReportOption,
     SinceOption,
     TrafficOption,
     UntilOption,
+    ZoneOption,
 )
 
 if TYPE_CHECKING:
@@ -165,6 +167,8 @@ def add_commands(app: typer.Typer) -> None:
         fail_on: Annotated[
             str, typer.Option("--fail-on", metavar="warn|drift", help="What exits with 5.")
         ] = "drift",
+        log_format: LogFormatOption = None,
+        assume_tz: ZoneOption = None,
         report: ReportOption = None,
         junit: JunitOption = None,
     ) -> "Result":
@@ -181,6 +185,8 @@ def add_commands(app: typer.Typer) -> None:
             fail_on=fail_on,
             report=report,
             junit=junit,
+            log_format=log_format,
+            assume_tz=assume_tz,
         )
 
     @command(
@@ -194,12 +200,17 @@ def add_commands(app: typer.Typer) -> None:
         run: Run,
         ref: RefArgument,
         traffic: Annotated[
-            Path, typer.Option("--traffic", metavar="DIR", help="Traffic log that mlx serve wrote.")
+            Path,
+            typer.Option(
+                "--traffic", metavar="DIR", help="Traffic log of mlx serve, or of another platform."
+            ),
         ],
         since: SinceOption = None,
         sample: Annotated[
             int | None, typer.Option("--sample", metavar="N", min=1, help="Replay N requests, drawn evenly.")
         ] = None,
+        log_format: LogFormatOption = None,
+        assume_tz: ZoneOption = None,
         report: ReportOption = None,
         junit: JunitOption = None,
     ) -> "Result":
@@ -207,5 +218,13 @@ def add_commands(app: typer.Typer) -> None:
         from mlx_platform.workflows.consistency import check_consistency
 
         return check_consistency(
-            run.context, ref, traffic=traffic, since=since, sample=sample, report=report, junit=junit
+            run.context,
+            ref,
+            traffic=traffic,
+            since=since,
+            sample=sample,
+            report=report,
+            junit=junit,
+            log_format=log_format,
+            assume_tz=assume_tz,
         )

@@ -1,8 +1,9 @@
 """Read a traffic log: file by file, whatever state each is in, with an account of what could not be read."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,10 @@ class LogStats:
 
     `readable` records were read, `records` of them passed the filters, `duplicates` had been met before;
     `torn` are half-written tails, `unreadable` damaged records, `quarantined` whole files, and `lost_rows`
-    what those held: known where the file still says so, else estimated from its size.
+    what those held: known where the file still says so, else estimated from its size. Logs of others
+    also have `unpaired` records, of which only the request or only the answer was found, and entries
+    `beside` the requests, such as traced steps that call no model; `origins` counts who answered, in the
+    words of the log.
     """
 
     records: int = 0
@@ -42,6 +46,10 @@ class LogStats:
     unreadable: int = 0
     lost_rows: int = 0
     readable: int = 0
+    unpaired: int = 0
+    beside: int = 0
+    format: str = "mlx"
+    origins: Counter[str] = field(default_factory=Counter)
 
     @property
     def share_usable(self) -> float:
@@ -51,12 +59,14 @@ class LogStats:
 
     def document(self) -> dict[str, Any]:
         return {
+            "format": self.format,
             "records": self.records,
             "segments": self.segments,
             "torn": self.torn,
             "unreadable": self.unreadable,
             "quarantined": self.quarantined,
             "duplicates": self.duplicates,
+            "unpaired": self.unpaired,
             "share_usable": self.share_usable,
         }
 

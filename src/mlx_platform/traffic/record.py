@@ -50,6 +50,11 @@ class Record:
     error: str = ""
     truncated: bool = False
 
+    @property
+    def foreign(self) -> bool:
+        """Whether another platform logged it: it then knows no boot of a server of ours."""
+        return not self.boot_id
+
     def without_payload(self) -> Self:
         """The same request without inputs and outputs, marked as truncated."""
         return replace(self, inputs={}, outputs={}, truncated=True)

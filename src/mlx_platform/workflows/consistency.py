@@ -9,8 +9,10 @@ from mlx_platform.core.evidence import Evidence
 from mlx_platform.core.report import Result
 from mlx_platform.core.verdict import verdict_of
 from mlx_platform.evaluation.consistency import CONFIDENCE, Tally
-from mlx_platform.traffic.log import read_log
+from mlx_platform.traffic.readers.opening import log_format as format_of
+from mlx_platform.traffic.readers.opening import open_log
 from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.reading import make_reading
 from mlx_platform.workflows.replay.page import checks_of, result_of
 from mlx_platform.workflows.replay.requests import Account, replayable
 from mlx_platform.workflows.reports.write import check_targets, write_reports
@@ -27,17 +29,21 @@ def check_consistency(
     sample: int | None = None,
     report: Path | None = None,
     junit: Path | None = None,
+    log_format: str | None = None,
+    assume_tz: str | None = None,
 ) -> Result:
     """Replay logged requests through the same package and compare the answers.
 
     Args:
         context: the command's context.
         ref: the version whose requests are replayed.
-        traffic: a traffic log.
+        traffic: a traffic log, ours or another platform's.
         since: the first moment, RFC 3339 or an age such as `24h`.
         sample: replay so many requests, drawn evenly; None replays all.
         report: a folder for the report.
         junit: a file for the JUnit XML.
+        log_format: of the traffic log; None finds it out.
+        assume_tz: the zone of times in the log that name none.
 
     Returns:
         PASS when at least the configured share of requests is shown to agree, FAIL when fewer agree,
@@ -47,7 +53,7 @@ def check_consistency(
         UsageError: a plain file instead of a log, or a flag that cannot be used.
         NotFoundError: no such version or folder.
     """
-    if traffic.is_file():
+    if traffic.is_file() and log_format is None and format_of(traffic) is None:
         raise UsageError(
             f"{traffic} is a file: served answers can only be replayed from a traffic log.",
             hint="Write one with: mlx serve --traffic DIR",
@@ -59,7 +65,8 @@ def check_consistency(
     threshold = context.settings.consistency.min_agreement
     tally = Tally()
     with open_subject(context, ref) as subject:
-        records, stats = read_log(traffic, model=subject.name, since=start)
+        reading = make_reading(subject, log_format=log_format, assume_tz=assume_tz)
+        records, stats = open_log(traffic, reading, model=subject.name, since=start)
         account = Account(stats)
         requests = replayable(records, account, digest=subject.package.digest, sample=sample)
         model = open_model(context, subject)

@@ -16,6 +16,7 @@ from mlx_platform.workflows.drifting.baseline import Baseline, find_baseline
 from mlx_platform.workflows.drifting.page import draw, worst_first
 from mlx_platform.workflows.drifting.watched import watched
 from mlx_platform.workflows.drifting.window import Span, Window, count_window
+from mlx_platform.workflows.reading import make_reading
 from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_subject
 
@@ -31,6 +32,8 @@ def measure_drift(
     fail_on: str = "drift",
     report: Path | None = None,
     junit: Path | None = None,
+    log_format: str | None = None,
+    assume_tz: str | None = None,
 ) -> Result:
     """Compare a window of traffic with a baseline, feature by feature.
 
@@ -38,12 +41,14 @@ def measure_drift(
         context: the command's context.
         ref: the version whose traffic and baseline are meant; None compares two files column by column.
         baseline: a profile (`.json`) or reference rows, instead of the profile in the package.
-        traffic: a traffic log, or a plain data file whose rows are inputs.
+        traffic: a traffic log, ours or another platform's, or a plain data file whose rows are inputs.
         since: the window's first moment, RFC 3339 or an age such as `24h`.
         until: the moment after its last.
         fail_on: `drift`, or `warn` to fail on warnings as well.
         report: a folder for the report.
         junit: a file for JUnit XML.
+        log_format: of the traffic log; None finds it out.
+        assume_tz: the zone of times in the log that name none.
 
     Returns:
         FAIL when features drifted, as the policy of the settings has it; ERROR when one could not be
@@ -69,7 +74,9 @@ def measure_drift(
         subject = stack.enter_context(open_subject(context, ref)) if ref is not None else None
         against = find_baseline(context, subject, baseline)
         look = watched(subject.package if subject else None, against.profile)
-        window = count_window(context, subject, against.profile, look, traffic, span)
+        names = tuple(feature.name for feature in against.profile.of_role("input"))
+        reading = make_reading(subject, names, log_format=log_format, assume_tz=assume_tz)
+        window = count_window(context, subject, against.profile, look, traffic, span, reading)
     result = _result(context, subject, against, window, cast("FailOn", fail_on))
     return write_reports(result, report=report, junit=junit)
 

@@ -9,12 +9,13 @@ from typing import Any
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.progress import Advance
-from mlx_platform.core.text import printable
+from mlx_platform.core.text import listed, printable
 from mlx_platform.drift.counts import Counts, count, count_chunks
 from mlx_platform.drift.feature import Role
 from mlx_platform.drift.profile import Profile
 from mlx_platform.drift.values import Categories
-from mlx_platform.traffic.log import LogStats, has_segments, read_log
+from mlx_platform.traffic.log import LogStats
+from mlx_platform.traffic.readers.opening import Reading, log_format, open_log
 from mlx_platform.traffic.record import Record
 from mlx_platform.traffic.rows import row_batches
 from mlx_platform.workflows.context import Context
@@ -83,6 +84,14 @@ class Window:
                 f"{self.stats.torn} torn, {self.stats.unreadable} damaged, "
                 f"{self.stats.quarantined} files quarantined."
             )
+        if self.stats.unpaired:
+            found.append(
+                f"{self.stats.unpaired:,} records hold a request without its answer, or the reverse; "
+                "the side that is there counts."
+            )
+        if len(self.stats.origins) > 1:
+            named = listed([name or "(none)" for name in sorted(self.stats.origins)], 5)
+            found.append(f"The log names several servers or models, which all count as one: {named}.")
         if self.left.truncated:
             found.append(f"{self.left.truncated:,} records were logged without their inputs, for their size.")
         if self.left.other_digest:
@@ -95,23 +104,29 @@ class Window:
 
 
 def count_window(
-    context: Context, subject: Subject | None, profile: Profile, watched: Watched, traffic: Path, span: Span
+    context: Context,
+    subject: Subject | None,
+    profile: Profile,
+    watched: Watched,
+    traffic: Path,
+    span: Span,
+    reading: Reading,
 ) -> Window:
-    """Count a traffic log, or the rows of a plain data file.
+    """Count a traffic log, ours or another platform's, or the rows of a plain data file.
 
     Raises:
         NotFoundError: there is nothing at the path.
         UsageError: the log holds traffic of several versions and none was named, or a plain file was to be
             cut by time.
     """
-    if not has_segments(traffic):
+    if reading.format is None and log_format(traffic) is None:
         try:
             return _count_file(context, profile, watched, traffic, span)
         except UndecidedError:
             if not traffic.is_dir():
                 raise
             # A log that nobody has written to yet: an empty window.
-    return _count_log(context, subject, profile, watched, traffic, span)
+    return _count_log(context, subject, profile, watched, traffic, span, reading)
 
 
 def _count_file(context: Context, profile: Profile, watched: Watched, path: Path, span: Span) -> Window:
@@ -119,7 +134,7 @@ def _count_file(context: Context, profile: Profile, watched: Watched, path: Path
         raise UsageError(f"{path} is a plain data file, whose rows have no time to select by.")
     with context.progress.stage(f"counting {path.name}"):
         counts = _count_table(context, profile, watched, path)
-    return Window(str(path), span, counts, LogStats(), roles=("input",))
+    return Window(str(path), span, counts, LogStats(format="rows"), roles=("input",))
 
 
 def _count_table(context: Context, profile: Profile, watched: Watched, path: Path) -> Counts:
@@ -138,10 +153,17 @@ def _count_table(context: Context, profile: Profile, watched: Watched, path: Pat
 
 
 def _count_log(
-    context: Context, subject: Subject | None, profile: Profile, watched: Watched, folder: Path, span: Span
+    context: Context,
+    subject: Subject | None,
+    profile: Profile,
+    watched: Watched,
+    folder: Path,
+    span: Span,
+    reading: Reading,
 ) -> Window:
-    records, stats = read_log(
+    records, stats = open_log(
         folder,
+        reading,
         model=subject.name if subject else None,
         version=subject.number if subject else None,
         since=span.since,
@@ -170,7 +192,7 @@ def _usable(
         if record.truncated:
             window.left.truncated += 1
             continue
-        if digest is None:
+        if digest is None and not record.foreign:
             window.versions.add(f"{record.model}/{record.version}")
             _check_versions(window.versions)
         window.samplings.add(record.sampling)

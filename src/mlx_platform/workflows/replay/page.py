@@ -75,6 +75,7 @@ def _facts(subject: Subject, traffic: Path, account: Account) -> Iterable[Fact]:
         "not comparable": account.not_comparable.total(),
         "failed": account.failed,
         "truncated": account.truncated,
+        "unpaired": account.unpaired,
         "answered by meaning": account.semantic,
         "unreadable": account.log.unreadable + account.undecodable + account.log.torn,
         "duplicates": account.log.duplicates,

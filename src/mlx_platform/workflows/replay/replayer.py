@@ -149,7 +149,7 @@ class Replayer:
         hashes["logits"] = stage_hash(logits)
         if request.raw:
             hashes["output"] = stage_hash(answers)
-        return Replayed(compare_answers(request.outputs, answers, OTHER_BATCH), hashes)
+        return Replayed(compare_answers(*request.compared(answers), OTHER_BATCH), hashes)
 
     def _replay_padded(self, request: Request) -> None:
         """A network of a fixed number of rows fills up and cuts off by itself; its tensors are not hashed."""
@@ -164,7 +164,7 @@ class Replayer:
             "logits": stage_hash(answers.tensors),
             "output": stage_hash(answers.columns),
         }
-        agreement = compare_answers(request.outputs, answers.columns, OTHER_BATCH)
+        agreement = compare_answers(*request.compared(answers.columns), OTHER_BATCH)
         self._tally.add(record.request_id, agreement, record.hashes, hashes)
 
     def _count(self, prepared: Prepared, found: Replayed | None) -> None:

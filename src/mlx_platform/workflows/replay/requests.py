@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.tensors import Array, decode_array
+from mlx_platform.core.tensors import Array, Columns, decode_array
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.record import Record
 
@@ -30,19 +32,42 @@ class Request:
     def raw(self) -> bool:
         return self.record.endpoint == "predict"
 
+    def compared(self, answers: Columns) -> tuple[Columns, Columns]:
+        """The logged and the new answers to compare: all of them.
+
+        Of another platform's log only what it names, in the model's own types, as its bodies keep none. When
+        it names nothing that the model answers, all of it disagrees.
+        """
+        shared = [name for name in self.outputs if name in answers]
+        if not self.record.foreign or not shared:
+            return self.outputs, answers
+        return {name: _like(self.outputs[name], answers[name]) for name in shared}, {
+            name: answers[name] for name in shared
+        }
+
+
+def _like(logged: Array, answer: Array) -> Array:
+    if "O" in (logged.dtype.kind, answer.dtype.kind):
+        return logged
+    with np.errstate(over="ignore", invalid="ignore"):
+        logged = logged.astype(answer.dtype, copy=False)
+    return logged.reshape(answer.shape) if logged.size == answer.size else logged
+
 
 @dataclass(slots=True)
 class Account:
     """What became of the records of the log; complete once all have been read.
 
-    `failed` were not answered with 200, `truncated` are logged without their payload, `undecodable` cannot
-    be read back, `not_comparable` counts by version what another package answered, `semantic` what got the
-    answer to another text that means the same, `sampled_out` what was not drawn.
+    `failed` were not answered with 200, `truncated` are logged without their payload, of the `unpaired` only
+    the request or only the answer was logged, `undecodable` cannot be read back, `not_comparable` counts by
+    version what another package answered, `semantic` what got the answer to another text that means the same,
+    `sampled_out` what was not drawn.
     """
 
     log: LogStats
     failed: int = 0
     truncated: int = 0
+    unpaired: int = 0
     undecodable: int = 0
     semantic: int = 0
     sampled_out: int = 0
@@ -76,6 +101,7 @@ class Account:
             "not_comparable": self.not_comparable.total(),
             "failed": self.failed,
             "truncated": self.truncated,
+            "unpaired": self.unpaired,
             "semantic": self.semantic,
             "sampled_out": self.sampled_out,
             "replayed": self.replayed,
@@ -124,6 +150,8 @@ def _comparable(records: Iterator[Record], account: Account, digest: str) -> Ite
             account.truncated += 1
         elif record.cache == SEMANTIC:
             account.semantic += 1
+        elif record.foreign and (not record.inputs or not record.outputs):
+            account.unpaired += 1
         elif not record.inputs or not record.outputs:
             account.undecodable += 1
         else:
