@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+import time
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -142,6 +143,26 @@ def test_several_processes_serve_as_one(tmp_path, model_file):
         assert process.wait(20) == 0
     (record,), _ = read_log(tmp_path / "log", model="double", version="0")
     assert (record.status, record.rows) == (200, 1)
+
+
+def test_what_killed_workers_counted_is_said_to_be_missing(model_file):
+    with serving(model_file, "--processes", "2", "--grpc-port", "-1") as (process, data):
+        workers = readiness(data)["workers"]
+        os.kill(workers[0]["pid"], signal.SIGKILL)
+        for _ in range(1200):
+            if [worker["starts"] for worker in readiness(data)["workers"] if worker["ready"]] == [2, 1]:
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        said = process.stderr.read()
+    assert b"warning: 1 worker ended early: what it counted is not in these numbers." in said
+
+
+def readiness(data):
+    connection = http.client.HTTPConnection(data["admin_url"].removeprefix("http://"), timeout=20)
+    with closing(connection):
+        connection.request("GET", "/readyz")
+        return orjson.loads(connection.getresponse().read())
 
 
 def test_a_fallback_that_is_the_version_itself_is_refused(project):

@@ -5,6 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support import RunCommand
 
 import mlx_platform
 from mlx_platform.core.errors import NotFoundError
@@ -41,6 +42,24 @@ def test_a_file_that_is_not_there_is_not_found() -> None:
         open_subject(make_context(load_settings()), "no.onnx"),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "command", [("serve", "digits"), ("eval", "digits", "--data", "data.csv"), ("diff", "digits", "digits")]
+)
+def test_a_folder_that_is_no_registered_model_is_offered_by_its_path(
+    mlx: RunCommand, doubler: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(doubler.parent)
+    Path("data.csv").write_text("x0,x1,label\n1,2,0\n")
+    folder = Path("digits")
+    folder.mkdir()
+    mlx("init")
+    assert "Register one with: mlx register NAME SOURCE" in mlx(*command).err
+    doubler.rename(folder / "model.onnx")
+    outcome = mlx(*command)
+    assert (outcome.code, "If you mean the folder, write: ./digits" in outcome.err) == (3, True)
+    assert "Register it with: mlx register NAME digits" in mlx("show", "digits").err
 
 
 def test_a_model_loaded_from_a_file_keeps_its_package_and_gives_it_back(doubler: Path) -> None:

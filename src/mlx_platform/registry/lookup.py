@@ -15,6 +15,12 @@ from mlx_platform.registry.standing import UNASKED, Standing
 from mlx_platform.registry.tombstone import Tombstone, tombstones
 from mlx_platform.registry.version import Version
 
+_PACKAGE_FILES = ("model.onnx", "manifest.json")  # of which a folder that holds a model has one
+
+
+class UnregisteredError(UsageError):
+    """A file or a folder where only a registered version will do."""
+
 
 class Lookup:
     """Finds registered versions in one registry."""
@@ -70,7 +76,7 @@ class Lookup:
     def _bare_name(self, name: str) -> UsageError | NotFoundError:
         if not self._backend.reader.count(name):
             # model.skops is a name as well, and nobody means a model by it where such a file lies.
-            return _path(name) if Path(name).is_file() else self._backend.no_model(name)
+            return _path(name) if _may_be_a_model(Path(name)) else self._backend.no_model(name)
         aliases = [f"{name}@{alias}" for alias in self._ledger.holders(name)]
         known = ", ".join(aliases) if aliases else f"none yet; see: mlx list {name}"
         return UsageError(f"{name!r} is a model; say which version of it.", hint=f"Its aliases: {known}")
@@ -128,11 +134,15 @@ def _instead(journal: Journal, ref: AliasRef) -> str:
     return f"Promote a sound version; see: mlx list {ref.name}"
 
 
+def _may_be_a_model(path: Path) -> bool:
+    return path.is_file() or any((path / name).is_file() for name in _PACKAGE_FILES)
+
+
 def _path(path: str) -> UsageError:
     shown = printable(path, 200)
     if not exists(path):
         return UsageError(f"{shown!r} is no reference to a version, and no file.", hint=REGISTERED)
-    return UsageError(
+    return UnregisteredError(
         f"{shown!r} is a {'file' if Path(path).is_file() else 'folder'}, and a registered version is needed.",
         hint=f"Register it with: mlx register NAME {shlex.quote(shown)}",
     )

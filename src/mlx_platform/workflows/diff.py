@@ -16,7 +16,7 @@ from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.differences import tables
 from mlx_platform.workflows.differences.part import Part, Value, compare
-from mlx_platform.workflows.subject import not_sealed, open_subject
+from mlx_platform.workflows.subject import not_sealed, open_subject, resolved
 
 if TYPE_CHECKING:
     from mlx_platform.inference.package import Package
@@ -90,10 +90,11 @@ def diff(
 
 
 def _open(context: Context, stack: ExitStack, text: str) -> _Side:
-    if isinstance(parse_ref(text), PathRef):
+    ref = parse_ref(text)
+    if isinstance(ref, PathRef):
         subject = stack.enter_context(open_subject(context, text))
         return _Side(printable(text, 200), None, subject.package)
-    version = context.catalog.resolve(text)
+    version = resolved(context, ref, text)
     return _Side(version.ref, version, None)
 
 

@@ -22,6 +22,7 @@ from mlx_platform.workflows.subject import Subject, open_model, open_subject
 if TYPE_CHECKING:
     from mlx_platform.inference.model import Model
     from mlx_platform.serving.following.followed import Followed
+    from mlx_platform.serving.processes.supervisor import Totals
     from mlx_platform.serving.server import OnReady
 
 _logger = logging.getLogger(__name__)
@@ -95,11 +96,11 @@ def serve(
         for warning in warnings:
             _logger.warning(warning)  # now, not only in the result of a server that runs for weeks
         followed = _followed(context, alias, settings)
+        shown = printable(ref, 200) if follow else subject.ref
         if settings.processes or settings.devices:
-            requests, log = _serve_in_processes(
-                settings, device, subject, embedder, light, followed, on_ready
-            )
-            return _result(subject, requests, log, warnings)
+            totals = _serve_in_processes(settings, device, subject, embedder, light, followed, on_ready)
+            told = (*warnings, *_missing(totals.silent))
+            return _result(subject, totals.requests, totals.traffic, told, shown)
         model = _open(context, subject, device, settings, follow=follow)
         outcome = run(
             model,
@@ -110,7 +111,7 @@ def serve(
             desk=Desk(followed, device, context.clock) if followed is not None else None,
             on_ready=on_ready,
         )
-        return _result(subject, outcome.requests, outcome.traffic, warnings)
+        return _result(subject, outcome.requests, outcome.traffic, warnings, shown)
 
 
 def _alias_of(ref: str) -> AliasRef:
@@ -161,7 +162,7 @@ def _serve_in_processes(
     light: "Model | None",
     followed: "Followed | None",
     on_ready: "OnReady",
-) -> tuple[Mapping[str, int], Mapping[str, int]]:
+) -> "Totals":
     """Serve with one worker per device, or as many as were asked for on one; what they counted."""
     from mlx_platform.inference.device import parse_device
     from mlx_platform.serving.access import Access
@@ -183,8 +184,7 @@ def _serve_in_processes(
         followed=followed,
     )
     access = Access.of(settings, os.environ)
-    totals = supervise(plan, devices, access, on_ready=lambda addresses: on_ready(Addresses(**addresses)))
-    return totals.requests, totals.traffic
+    return supervise(plan, devices, access, on_ready=lambda addresses: on_ready(Addresses(**addresses)))
 
 
 @contextmanager
@@ -218,8 +218,22 @@ def _settings(context: Context, **overrides: Any) -> ServingSettings:
     return changed(configured, changes, source="mlx serve")
 
 
+def _missing(silent: int) -> tuple[str, ...]:
+    """What to say of so many workers that ended before they could tell what they counted."""
+    they = "it" if silent == 1 else "they"
+    return (
+        (f"{plural(silent, 'worker')} ended early: what {they} counted is not in these numbers.",)
+        if silent
+        else ()
+    )
+
+
 def _result(
-    subject: Subject, requests: Mapping[str, int], log: Mapping[str, int], warnings: tuple[str, ...]
+    subject: Subject,
+    requests: Mapping[str, int],
+    log: Mapping[str, int],
+    warnings: tuple[str, ...],
+    shown: str,
 ) -> Result:
     total = sum(requests.values())
     tables: list[Table] = []
@@ -239,9 +253,12 @@ def _result(
             "traffic": dict(log),
         },
         report=Report(
-            title=f"Served {subject.ref}",
-            summary=f"{plural(total, 'request')} answered by {subject.ref}; stopped cleanly.",
-            facts=(Fact("version", subject.ref), Fact("digest", subject.package.digest)),
+            title=f"Served {shown}",
+            summary=f"{plural(total, 'request')} answered by {shown}; stopped cleanly.",
+            facts=(
+                Fact("version" if shown == subject.ref else "version at the start", subject.ref),
+                Fact("digest", subject.package.digest),
+            ),
             sections=tuple(tables),
         ),
         warnings=warnings,

@@ -10,7 +10,8 @@ from mlx_platform.core.errors import NotFoundError
 from mlx_platform.core.files import exists
 from mlx_platform.core.text import printable
 from mlx_platform.core.values import frozen
-from mlx_platform.registry.ref import GRAMMAR, AliasRef, PathRef, parse_ref
+from mlx_platform.registry.lookup import UnregisteredError
+from mlx_platform.registry.ref import GRAMMAR, AliasRef, PathRef, Ref, parse_ref
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 
@@ -72,7 +73,7 @@ def open_subject(context: Context, text: str) -> Iterator[Subject]:
     """
     ref = parse_ref(text)
     if not isinstance(ref, PathRef):
-        version = context.catalog.resolve(ref)
+        version = resolved(context, ref, text)
         yield Subject(version.name, version, context.catalog.fetch(version), text)
         return
     path = Path(ref.path)
@@ -80,6 +81,23 @@ def open_subject(context: Context, text: str) -> Iterator[Subject]:
         raise NotFoundError(f"There is no file or folder {printable(text, 200)!r}.", hint=GRAMMAR)
     with tempfile.TemporaryDirectory(prefix="mlx-") as folder:
         yield Subject(path.resolve().stem, None, _package(path, Path(folder) / "package"), text)
+
+
+def resolved(context: Context, ref: Ref, text: str) -> Version:
+    """The registered version of a reference, where the path of a file would do as well.
+
+    Raises:
+        NotFoundError: no such version; when a file or folder is called so, how to write that.
+        UsageError: a bare name.
+    """
+    try:
+        return context.catalog.resolve(ref)
+    except UnregisteredError as error:
+        kind = "folder" if Path(text).is_dir() else "file"
+        raise NotFoundError(
+            f"There is no model {printable(text, 200)!r} in the registry, but a {kind} of that name.",
+            hint=f"If you mean the {kind}, write: ./{printable(text, 200)}",
+        ) from error
 
 
 def _package(path: Path, out: Path) -> "Package":

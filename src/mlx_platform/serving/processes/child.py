@@ -39,6 +39,7 @@ class Child:
         self.device = device
         self.ready = False
         self.healthy = True  # as it said last
+        self.owes = False  # whether it took requests, and has not told what it counted
         self.lost_since: float | None = None  # when it was first seen on another device than its own
         self.addresses: dict[str, str] = {}
         self.starts = 0
@@ -63,6 +64,7 @@ class Child:
     async def start(self, plan: bytes) -> None:
         """Start a process; it says when it is ready."""
         self.recorder.clear()
+        self.owes = False
         self.starts += 1
         self.started = time.monotonic()
         mine, theirs = channel.pair()
@@ -160,8 +162,10 @@ class Child:
     def _obey(self, kind: bytes, payload: bytes) -> None:
         if kind == channel.READY:
             self.addresses = orjson.loads(payload)
-            self.ready = self.healthy = True
+            self.ready = self.healthy = self.owes = True
             self.lost_since = None
+        elif kind == channel.FINISHED:
+            self.owes = False
         self._on_message(self, kind, payload)
 
     def _let_go(self, place: int) -> None:

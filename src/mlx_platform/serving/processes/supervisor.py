@@ -42,9 +42,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Totals:
-    """What the workers counted, those that could tell; `deaths` of them ended before they did."""
+    """What the workers counted; `deaths` ended unasked, `silent` ended before they could tell."""
 
     deaths: int = 0
+    silent: int = 0
     requests: Counter[str] = field(default_factory=Counter)
     traffic: Counter[str] = field(default_factory=Counter)
 
@@ -152,6 +153,7 @@ class Supervisor:
             for digest in self.quarantine.suspects:
                 child.tell(channel.SUSPECT, digest)
             status = await child.wait()
+            self.totals.silent += child.owes
             if self._stop.is_set():
                 return
             self._mourn(child, status)
