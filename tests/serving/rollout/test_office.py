@@ -196,7 +196,7 @@ def test_a_promoted_version_that_fails_is_taken_back(fleet, process, time):
         _passes(one, time)
     one.turn()
     assert fleet.production == NUMBERS["slow"]
-    one.counts(requests=400, slower=3.0)
+    one.counts(requests=400, slower=10.0)
     time.passes(1.5)
     one.turn()
     assert fleet.rollout.state == "ROLLED_BACK"
