@@ -64,6 +64,14 @@ def test_statistics_and_configuration_are_told_by_model_and_version(serve):
         "cache_hit": 0,
         "cache_miss": 0,
     }
+    (batch,) = entry["batch_stats"]
+    assert batch.pop("batch_size") == entry["execution_count"] == 1
+    assert {name: duration["count"] for name, duration in batch.items()} == {
+        "compute_input": 1,
+        "compute_infer": 1,
+        "compute_output": 1,
+    }
+    assert 0 < batch["compute_infer"]["ns"] <= entry["inference_stats"]["compute_infer"]["ns"]
     config = server.get("/v2/models/affine/config").json
     assert (config["name"], config["max_batch_size"], config["backend"]) == ("affine", 8, "onnxruntime")
     assert server.get("/v2/models/other/stats").status == 404

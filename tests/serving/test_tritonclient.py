@@ -42,14 +42,14 @@ def test_health_metadata_configuration_statistics_and_index_are_understood(seen,
     assert found["health"] == [True, True, True]
     assert (found["server"], found["config"], found["index"]) == ("mlx", "kinds", "READY")
     assert found["inputs"] == sorted("tfiubdh")
-    assert found["successes"]
+    assert (found["successes"], found["batches"]) == (True, True)
     assert found["load"]
 
 
 @pytest.mark.parametrize("client", SYNCHRONOUS)
 def test_refusals_reach_the_client_in_words(seen, client):
     found = seen[client]
-    assert "pinned" in found["unload"]
+    assert "registry decides" in found["unload"]
     assert "another model" in found["unknown"]
     assert "missing" in found["missing"]
     assert "deadline" in found["late"]

@@ -118,6 +118,9 @@ def common(client, module, **options):
         "inputs": sorted(spec["name"] for spec in client.get_model_metadata(MODEL, **options)["inputs"]),
         "config": client.get_model_config(MODEL, **options).get("config", {}).get("name")
         or client.get_model_config(MODEL, **options).get("name"),
+        "batches": sum(int(batch["compute_infer"]["count"]) for batch in stats["batch_stats"])
+        == int(stats["execution_count"])
+        > 0,
         "successes": int(stats["inference_stats"]["success"]["count"]) > 0,
         "index": (index if isinstance(index, list) else index["models"])[0]["state"],
         "load": loaded is None,

@@ -31,6 +31,8 @@ class Batch:
         searching: whether a batch that fails is halved; otherwise its jobs are left to run alone.
         started: when the worker was to begin.
         runs: how often the model was asked.
+        seconds: that the last run took which went well: to join the inputs, in the model, and to part the
+            outputs.
         rowwise: False once outputs did not have the rows of the inputs.
         too_slow: True once the limit ended a run.
         starved: True once there was not enough memory, and fewer rows may do, or nothing beside the run.
@@ -44,6 +46,7 @@ class Batch:
     searching: bool = True
     started: float = 0.0
     runs: int = 0
+    seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)
     rowwise: bool = True
     too_slow: bool = False
     starved: bool = False
@@ -147,14 +150,17 @@ class Batch:
         timeout = _timeout(jobs, started, self.expected)
         length = 0 if alone else _longest(jobs)
         feeds = first.feeds if alone else self._join(jobs, length)
+        joined = time.monotonic()
         self.runs += 1
         try:
             outputs = run(feeds, first.outputs, min(timeout, self.limit))
         except DeadlineError:
             self.too_slow = self.limit < timeout
             raise
-        seconds = time.monotonic() - started
+        ended = time.monotonic()
+        seconds = ended - started
         if alone and not first.is_part:
+            self.seconds = (joined - started, ended - joined, 0.0)
             first.answer = Answer(outputs, first.started - first.admitted, seconds, rows)
             return
         if any(array.ndim == 0 or array.shape[0] != rows for array in outputs.values()):
@@ -168,6 +174,7 @@ class Batch:
                 own = {name: self.padding.cut(name, array, job.length) for name, array in own.items()}
             job.answer = Answer(own, job.started - job.admitted, seconds, rows)
             start = stop
+        self.seconds = (joined - started, ended - joined, time.monotonic() - ended)
 
     def _join(self, jobs: Sequence[Job], length: int) -> dict[str, Array]:
         """The inputs row under row; `length` is what those are filled up to that vary, 0 when none does."""

@@ -52,7 +52,7 @@ class Batcher:
     Args:
         run: the model.
         policy: when a batch leaves, and how much may wait.
-        on_batch: told the rows of every run that went well at once.
+        on_batch: told the rows of every run that went well at once, and `Batch.seconds`.
         stop_run: ends the run that a thread is in.
         costs: what runs take.
         padding: how sequences of different lengths may share a run; None when they may not.
@@ -62,7 +62,7 @@ class Batcher:
         self,
         run: Run,
         policy: BatchPolicy,
-        on_batch: Callable[[int], None],
+        on_batch: Callable[[int, tuple[float, float, float]], None],
         *,
         stop_run: Callable[[int], None] = lambda _thread: None,
         costs: Costs | None = None,
@@ -335,7 +335,7 @@ class Batcher:
             self._grouping.joins = False
         if batch.runs == 1 and (answer := batch.jobs[0].answer) is not None:
             self._costs.learn(batch.jobs[0].group, answer.batch_rows, answer.run_seconds)
-            self._on_batch(answer.batch_rows)
+            self._on_batch(answer.batch_rows, batch.seconds)
             if len(batch.jobs) > 1:
                 self._failing *= 1 - _FAILING_WEIGHT
         elif len(batch.jobs) > 1 and not batch.starved and not batch.stopped:

@@ -41,6 +41,7 @@ from mlx_platform.serving.refusal import (
 )
 from mlx_platform.serving.runner import ModelRunner, Runner
 from mlx_platform.serving.signature import Signature
+from mlx_platform.serving.statistics import RunTimes
 from mlx_platform.serving.warmup import WarmUp, warm_up
 from mlx_platform.traffic.writer import TrafficWriter
 
@@ -86,6 +87,7 @@ class Engine:
         self.covered = False  # something else answers where the model cannot
         self.batcher: Batcher | None = None
         self.ready_since = 0.0  # in seconds of Unix time; 0 while the model is not loaded
+        self.runs = RunTimes()
         self.observation = Observation(model, settings, capture or Capture())
         self.loneliness = Loneliness(self._why_alone)
         metrics.sources += (self.observation.samples, self.loneliness.samples)
@@ -144,8 +146,9 @@ class Engine:
         self.ready_since = time.time()
         self.metrics.sources.append(self.batcher.samples)
 
-    def _count_batch(self, rows: int) -> None:
+    def _count_batch(self, rows: int, seconds: tuple[float, float, float]) -> None:
         self.metrics.batch_rows.observe(rows)
+        self.runs.observe(rows, seconds)
         if self.batcher is not None:
             self.loneliness.observe(rows, self.batcher.in_flight + 1 - self.batcher.policy.workers)
 

@@ -77,7 +77,7 @@ class Served:
     def statistics_document(self) -> dict[str, Any]:
         """See `Statistics.document`."""
         executions = sum(self.engine.metrics.batch_rows.counts)
-        return self.statistics.document(self.name, self.version, executions)
+        return self.statistics.document(self.name, self.version, executions, self.engine.runs.document())
 
     def open(
         self, request_id: str, endpoint: str, headers: Mapping[bytes, bytes], wish: float | None

@@ -16,9 +16,39 @@ _STAGES = (
     ("compute_infer", "inference", ""),
     ("compute_output", "egress", "post"),
 )
+_PARTS = tuple(name for name, _, _ in _STAGES[1:])
 _CACHED = frozenset(("hit", "semantic", "miss"))
 DURATIONS = ("success", "fail", *(name for name, _, _ in _STAGES), "cache_hit", "cache_miss")
 """Names in the order of the protocol's message, whose field numbers count them from 1."""
+
+
+class RunTimes:
+    """How often runs had so many rows, and what they took; written on the event loop, once for each run."""
+
+    def __init__(self) -> None:
+        # By rows, of which a run has no more than a request or a batch may: count, and seconds of the parts.
+        self._runs: dict[int, list[float]] = {}
+
+    def observe(self, rows: int, seconds: tuple[float, float, float]) -> None:
+        """Count a run of so many rows, and the seconds of its parts; see `Batch.seconds`."""
+        times = self._runs.get(rows)
+        if times is None:
+            times = self._runs[rows] = [0, 0.0, 0.0, 0.0]
+        times[0] += 1
+        times[1] += seconds[0]
+        times[2] += seconds[1]
+        times[3] += seconds[2]
+
+    def document(self) -> list[dict[str, Any]]:
+        """The protocol's list, smallest batch first."""
+        return [
+            {"batch_size": rows}
+            | {
+                name: {"count": round(count), "ns": round(seconds * 1e9)}
+                for name, seconds in zip(_PARTS, parts, strict=True)
+            }
+            for rows, (count, *parts) in sorted(self._runs.items())
+        ]
 
 
 class Statistics:
@@ -62,8 +92,10 @@ class Statistics:
             name: {"count": self._counts[name], "ns": round(self._seconds[name] * 1e9)} for name in DURATIONS
         }
 
-    def document(self, name: str, version: str, executions: int) -> dict[str, Any]:
-        """The protocol's object about a version, which was run so many times."""
+    def document(
+        self, name: str, version: str, executions: int, batches: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """The protocol's object about a version, which was run so many times, in such batches."""
         return {
             "name": name,
             "version": version,
@@ -71,5 +103,5 @@ class Statistics:
             "inference_count": self.inferences,
             "execution_count": executions,
             "inference_stats": self.durations(),
-            "batch_stats": [],
+            "batch_stats": batches,
         }

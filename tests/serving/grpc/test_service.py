@@ -215,6 +215,11 @@ def test_statistics_count_both_protocols(serve, connect):
     for stage in ("queue", "compute_input", "compute_infer", "compute_output"):
         assert getattr(found.inference_stats, stage).count == 2
     assert found.inference_stats.success.ns >= found.inference_stats.compute_infer.ns > 0
+    batches = {batch.batch_size: batch for batch in found.batch_stats}
+    assert sorted(batches) == [1, 2]
+    for batch in batches.values():
+        assert batch.compute_input.count == batch.compute_infer.count == batch.compute_output.count == 1
+        assert 0 < batch.compute_infer.ns < found.inference_stats.success.ns
     assert found.last_inference > 1.7e12
     route = 'endpoint="/inference.GRPCInferenceService/ModelInfer"'
     text = server.get("/metrics").body.decode()

@@ -122,6 +122,13 @@ _INFERENCE: dict[str, tuple[str, ...]] = {
         "uint64 inference_count = 4",
         "uint64 execution_count = 5",
         "InferStatistics inference_stats = 6",
+        "repeated InferBatchStatistics batch_stats = 7",
+    ),
+    "InferBatchStatistics": (
+        "uint64 batch_size = 1",
+        "StatisticDuration compute_input = 2",
+        "StatisticDuration compute_infer = 3",
+        "StatisticDuration compute_output = 4",
     ),
     "InferStatistics": (
         "StatisticDuration success = 1",

@@ -247,8 +247,6 @@ class Service:
             named = self._router.named(message.name, message.version)
             wanted = (named,) if message.version else wanted
         documents = [served.statistics_document() for served in wanted]
-        for document in documents:
-            del document["batch_stats"]
         return self._new("ModelStatisticsResponse", model_stats=documents)
 
     async def _index(self, message: Any, _call: Call) -> Any:
