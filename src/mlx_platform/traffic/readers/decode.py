@@ -219,7 +219,7 @@ def _as_answers(arrays: dict[str, Encoded], signature: Signature) -> dict[str, E
         texts = [_label_text(cell) for cell in encoded["data"]]
         if set(texts) <= set(signature.labels):
             return {"label": encoded | {"datatype": "BYTES", "data": texts}}
-    if not name and len(signature.outputs) == 1:
+    if len(signature.outputs) == 1 and (not name or signature.task == "tensors"):
         name = signature.outputs[0].name
     return {name or ANSWER: encoded}
 
