@@ -233,6 +233,45 @@ def test_many_clients_with_the_same_bad_input_disturb_nobody(serve):
     assert server.get("/readyz").status == 200
 
 
+def test_a_clock_that_jumps_moves_no_deadline_and_loses_no_record(serve, tmp_path, monkeypatch):
+    program = Path(debian_program("faketime", "faketime")).resolve()
+    library = next(program.parents[1].glob("lib/*/faketime/libfaketimeMT.so.1"))
+    clock = tmp_path / "clock"
+
+    def jump(days):
+        draft = clock.with_suffix(".new")
+        draft.write_text(f"{days:+d}d")
+        draft.replace(clock)
+
+    jump(0)
+    with monkeypatch.context() as patch:
+        patch.setenv("LD_PRELOAD", str(library))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "preloaded_clock"))
+        patch.setenv("FAKETIME_TIMESTAMP_FILE", str(clock))
+        for name in ("FAKETIME_NO_CACHE", "FAKETIME_DONT_FAKE_MONOTONIC", "NO_FAKE_STAT"):
+            patch.setenv(name, "1")
+        server = serve("countdown", traffic=tmp_path / "log", request_timeout_ms=3000)
+    for days in (0, 1, -1, 0):
+        jump(days)
+        assert server.infer(slow(5)).status == 200
+        replies = []
+        caller = threading.Thread(target=lambda: replies.append(server.infer(slow(2**40))))  # noqa: B023
+        caller.start()
+        until(lambda: number(server, "mlx_in_flight") == 1)
+        jump(days + 1)
+        caller.join(20)
+        assert [reply.status for reply in replies] == [504]
+    assert server.get("/readyz").status == 200
+    assert server.stop() == 0
+    records, stats = read_all(tmp_path / "log")
+    assert (len(records), stats.torn, stats.unreadable, stats.duplicates) == (8, 0, 0, 0)
+    by_seq = sorted(records, key=lambda record: record.seq)
+    assert [record.seq for record in by_seq] == [*range(by_seq[0].seq, by_seq[0].seq + 8)]
+    assert len({record.time.date() for record in records}) == 3  # as the clock said when they came
+    for record in records:
+        assert record.status == 200 or 2900 < record.timings_ms["total"] < 60_000  # whatever the clock said
+
+
 def test_files_that_are_replaced_under_a_server_change_no_answer(start_server, packages, tmp_path):
     folder = tmp_path / "package"
     shutil.copytree(packages["table"], folder)
