@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import orjson
+
 from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
 from mlx_platform.drift.profile import Profile, build_profile, profile_columns
 from mlx_platform.workflows.context import Context
@@ -48,7 +50,7 @@ def find_baseline(context: Context, subject: Subject | None, path: Path | None) 
 def _from_file(context: Context, subject: Subject | None, path: Path) -> Baseline:
     if path.suffix.lower() == ".json":
         try:
-            return Baseline(Profile.from_json(path.read_bytes()), f"profile {path}")
+            return _from_json(path, path.read_bytes())
         except FileNotFoundError as error:
             raise NotFoundError(f"There is no baseline {path}.") from error
         except OSError as error:
@@ -68,6 +70,24 @@ def _from_file(context: Context, subject: Subject | None, path: Path) -> Baselin
 
         answers = open_model(context, subject, device="cpu").predict(rows).columns
         return Baseline(build_profile(features(subject.package.spec, rows), answers), f"rows of {path}")
+
+
+def _from_json(path: Path, content: bytes) -> Baseline:
+    """A profile of ours, or the statistics of Amazon SageMaker Model Monitor."""
+    from mlx_platform.drift.model_monitor import is_constraints, is_statistics, profile_of_statistics
+
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        document = None
+    if is_statistics(document):
+        return Baseline(profile_of_statistics(document), f"statistics of Model Monitor {path}")
+    if is_constraints(document):
+        raise UsageError(
+            f"{path} holds Model Monitor's constraints, and no distribution to compare with.",
+            hint="Name the statistics.json that lies beside it.",
+        )
+    return Baseline(Profile.from_json(content), f"profile {path}")
 
 
 def left_out(context: Context, package: "Package | None") -> frozenset[str]:
