@@ -17,6 +17,7 @@ CELL_CAP = 64 * 1024 * 1024
 """Characters of one CSV cell; Python's own limit of 131,072 is less than a text may have."""
 
 
+_STARTS = frozenset("0123456789+-.nNiI")
 _WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"(?i)[+-]?(((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,4})?|nan|inf|infinity)")
 
@@ -105,11 +106,11 @@ def parse_csv(text: str) -> Table:
 def cell_of(text: str) -> Any:
     """A cell of CSV as a number where it is written as one; `007` is a name."""
     text = text.strip()
-    if not text:
-        return None
-    if _WHOLE.fullmatch(text):
-        return int(text)
-    return float(text) if _NUMBER.fullmatch(text) else text
+    if not text or text[0] not in _STARTS:
+        return text or None
+    if _NUMBER.fullmatch(text):
+        return float(text) if not _WHOLE.fullmatch(text) else int(text)
+    return text
 
 
 def parse_npy(content: str | bytes) -> np.ndarray[Any, Any]:
