@@ -67,6 +67,7 @@ class LogStats:
             "quarantined": self.quarantined,
             "duplicates": self.duplicates,
             "unpaired": self.unpaired,
+            "beside": self.beside,
             "share_usable": self.share_usable,
         }
 
