@@ -1,10 +1,11 @@
 """A registry of versions that are well or ill, copied for each test."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fleets
 import pytest
+from offices import Process, Time
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +20,16 @@ def fleet(rollout_template: Path, tmp_path: Path) -> Iterator[fleets.Fleet]:
     found = fleets.Fleet.copied(rollout_template, tmp_path / "fleet")
     yield found
     found.stop()
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def process(fleet: fleets.Fleet, time: Time) -> Callable[..., Process]:
+    def make(name: str = "a-1") -> Process:
+        return Process(fleet, name, time)
+
+    return make

@@ -6,111 +6,24 @@ from urllib.parse import parse_qs, urlsplit
 import fleets
 import pytest
 from fleets import MODEL, NUMBERS
+from offices import PLAN, Process, passes
 from prometheus_servers import prometheus, vector
 
 from mlx_platform.core.errors import ConflictError
 from mlx_platform.core.verdict import Verdict
-from mlx_platform.registry.catalog import Catalog
-from mlx_platform.serving.rollout.carrying import promote, rollout_in
+from mlx_platform.serving.rollout.carrying import promote
 from mlx_platform.serving.rollout.counts import Window
-from mlx_platform.serving.rollout.deaths import Marks
-from mlx_platform.serving.rollout.lookbook import Lookbook, read_looks
-from mlx_platform.serving.rollout.office import Office, Own
-from mlx_platform.serving.rollout.plan import MetricRule, Plan, Step
+from mlx_platform.serving.rollout.lookbook import read_looks
+from mlx_platform.serving.rollout.office import Own
+from mlx_platform.serving.rollout.plan import MetricRule
 from mlx_platform.serving.rollout.publication import published
-
-_ERRORS = MetricRule(name="error_rate", kind="proportion", of="errors", max=0.01)
-_LATENCY = MetricRule(name="p99", kind="latency_ratio")
-_STEP = Step("weight", 50.0, 300, 1.0, 60.0)
-PLAN = Plan(
-    steps=(Step("shadow", 100.0, 300, 1.0, 60.0), _STEP, Step("weight", 100.0, bake_s=10.0)),
-    metrics=(_ERRORS, _LATENCY),
-    look_every_s=1.0,
-)
-
-
-class Time:
-    """A clock that moves when it is told to."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-    def passes(self, seconds):
-        self.now += seconds
-
-
-class Process:
-    """An office, and what its process would count."""
-
-    def __init__(self, fleet, name, time):
-        self.evidence = []
-        self.folder = fleet.folder / "machines" / name.partition("-")[0]
-        self.catalog = Catalog(fleet.settings)
-        self.marks = Marks(self.folder / "loaded", name)
-        self.window = Window(-1)
-        self.differences = ()
-        self.office = Office(
-            self.catalog,
-            MODEL,
-            "production",
-            me=name,
-            marks=self.marks,
-            book=Lookbook(self.folder / "looks"),
-            witness=lambda ref, evidence: self.evidence.append((ref, evidence)),
-            monotonic=time,
-        )
-        self.standing = None
-
-    def counts(self, *, requests, errors=0, seconds=0.002, slower=1.0, stable_errors=0):
-        self._follow(rollout_in(self.catalog.sight(MODEL)))
-        for index in range(requests):
-            self.window.arm("stable").observe(seconds, failed=index < stable_errors)
-            for arm in ("canary", "shadow"):
-                self.window.arm(arm).observe(seconds * slower, failed=index < errors)
-
-    def turn(self):
-        sight = self.catalog.sight(MODEL)
-        rollout = rollout_in(sight)
-        self._follow(rollout)
-        seen = self.differences
-        own = Own(rollout.id, self.window, loaded=True, differences=seen) if rollout else None
-        self.standing = self.office.turn(sight, own)
-        return self.standing
-
-    def _follow(self, rollout):
-        if rollout is not None and self.window.number != rollout.window:
-            self.window = Window(rollout.window)
-
-
-@pytest.fixture
-def time():
-    return Time()
-
-
-@pytest.fixture
-def process(fleet, time):
-    def make(name="a-1"):
-        return Process(fleet, name, time)
-
-    return make
-
-
-def _passes(process, time, *, requests=400):
-    """Count what passes, and look."""
-    process.turn()
-    process.counts(requests=requests)
-    time.passes(1.5)
-    return process.turn()
 
 
 def test_a_sound_version_goes_through_all_steps_and_is_promoted(fleet, process, time):
     fleet.roll_out("sound", PLAN)
     one = process()
     for _ in range(3):
-        _passes(one, time)
+        passes(one, time)
     time.passes(11)
     assert one.turn().rollout is None
     assert fleet.states == ["SHADOW 0", "STEP 1", "PROMOTING 2", "BAKING 2", "PROMOTED 2"]
@@ -135,7 +48,7 @@ def test_a_sound_version_goes_through_all_steps_and_is_promoted(fleet, process, 
 def test_one_that_fails_ends_in_one_event_and_is_quarantined(fleet, process, time):
     fleet.roll_out("nan", PLAN)
     one = process()
-    _passes(one, time)
+    passes(one, time)
     one.counts(requests=60, errors=60)
     time.passes(1.5)
     assert one.turn().rollout is None
@@ -193,7 +106,7 @@ def test_a_promoted_version_that_fails_is_taken_back(fleet, process, time):
     fleet.roll_out("slow", PLAN)
     one = process()
     for _ in range(2):
-        _passes(one, time)
+        passes(one, time)
     one.turn()
     assert fleet.production == NUMBERS["slow"]
     one.counts(requests=400, slower=10.0)
@@ -278,7 +191,7 @@ def test_a_rollout_that_takes_the_place_of_another_begins_anew(fleet, process, t
     fleet.ask("abort")
     fleet.roll_out("sound", PLAN, id="r2")
     one.window = Window(-1)
-    _passes(one, time)
+    passes(one, time)
     assert fleet.states == ["SHADOW 0", "STEP 1"]
 
 
@@ -337,7 +250,7 @@ def _promoting(fleet, process, time):
     """A rollout whose leader died with PROMOTING written, and nothing moved yet."""
     fleet.roll_out("sound", PLAN)
     one = process()
-    _passes(one, time)
+    passes(one, time)
     one.counts(requests=400)
     one.turn()
 
