@@ -158,6 +158,34 @@ def test_answers_that_differ_are_found_in_a_foreign_log(context, package, log) -
     assert found.data["requests"]["agreeing"] == 0
 
 
+def test_requests_without_their_answers_are_counted_and_only_compared_where_they_can_be(
+    context, package, tmp_path
+) -> None:
+    folder = tmp_path / "captured"
+    folder.mkdir()
+    lines = [captured(number, row[None], []) for number, row in enumerate(ROWS)]
+    for line in lines:
+        del line["captureData"]["endpointOutput"]
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    drift = measure_drift(context, str(package.root), traffic=folder)
+    assert drift.data["window"]["unpaired"] == len(ROWS)
+    assert {feature["verdict"] for feature in drift.data["features"] if feature["role"] == "input"} == {"ok"}
+    replay = check_consistency(context, str(package.root), traffic=folder)
+    assert replay.verdict is Verdict.UNDECIDED
+    assert replay.data["requests"]["unpaired"] == len(ROWS)
+
+
+def test_a_log_of_several_models_gets_a_warning(context, package, tmp_path) -> None:
+    rows = [
+        inference_row(number, row[None], [[1, 0, 0]]) | {"served_entity_id": f"colours-{number % 2}"}
+        for number, row in enumerate(ROWS)
+    ]
+    (tmp_path / "table").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "table" / "a.parquet")
+    found = measure_drift(context, str(package.root), traffic=tmp_path / "table")
+    assert any("colours-0, colours-1" in warning for warning in found.warnings)
+
+
 def test_a_zone_or_format_that_does_not_exist_is_refused(context, package, log) -> None:
     folder = log("sagemaker", ROWS[:3])
     with pytest.raises(UsageError, match="Mars/Olympus"):

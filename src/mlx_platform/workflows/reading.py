@@ -21,7 +21,7 @@ def make_reading(
 
     Args:
         subject: whose traffic a log of another platform is taken to be.
-        names: of the columns of rows without names, where the package does not name its own.
+        names: of the columns of rows without names, where there is no version to tell them.
         log_format: what was asked for; None finds it out.
         assume_tz: the zone of times that name none, such as `Europe/Berlin`.
 

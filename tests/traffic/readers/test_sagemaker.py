@@ -113,6 +113,19 @@ def test_a_window_is_half_open(write, read) -> None:
     assert (stats.readable, stats.records) == (4, 2)
 
 
+def test_files_of_other_hours_are_not_opened(write, read, folder) -> None:
+    for hour in range(24):
+        write([captured(hour, f"2026-03-08T{hour:02}:30:00Z")], f"e/all/2026/03/08/{hour:02}/30-00.jsonl")
+    start, end = (datetime(2026, 3, 8, hour, tzinfo=UTC) for hour in (10, 12))
+    records, stats = read(since=start, until=end)
+    assert [record.time.hour for record in records] == [10, 11]
+    assert stats.segments == 4
+    write([captured(99, "2026-03-08T10:59:59Z")], "e/all/2026/03/08/11/late.jsonl")
+    write([], "e/all/2026/99/08/11/no-hour.jsonl")
+    records, stats = read(since=start, until=end)
+    assert (len(records), stats.segments) == (3, 6)
+
+
 def test_zstandard_is_unpacked_and_a_packed_file_that_was_cut_is_torn(write, read, folder) -> None:
     write([captured(0), captured(1)], "a.jsonl.zst")
     whole = compress(b"".join(b'{"no": %d}\n' % number for number in range(50_000)), "zstd", asbytes=True)

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from mlx_platform.traffic.record import Record
 
 OURS = "mlx"
 _FILES_TRIED, _ROWS_TRIED = 5, 20
+_HOUR = timedelta(hours=1)
 _ORIGINS_COUNTED = 1000
 _MARKS = {
     "captureData",
@@ -39,6 +40,7 @@ _MARKS = {
 class _Format(NamedTuple):
     matches: Callable[[Document], bool]
     reader: "Callable[[Reading], Reader]"
+    hour_of: Callable[[Path], datetime | None] = lambda _path: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ class Reading:
 
 
 _FOREIGN: dict[str, _Format] = {
-    "sagemaker": _Format(sagemaker.matches, lambda how: sagemaker.SageMakerReader(how.zone)),
+    "sagemaker": _Format(
+        sagemaker.matches, lambda how: sagemaker.SageMakerReader(how.zone), sagemaker.hour_of
+    ),
     "kserve": _Format(kserve.matches, lambda how: kserve.KServeReader(how.zone)),
     "databricks": _Format(databricks.matches, lambda how: databricks.DatabricksReader(how.zone)),
     "openinference": _Format(
@@ -141,10 +145,17 @@ def open_log(
     if name == OURS:
         return read_log(path, model=model, version=version, since=since, until=until)
     stats = LogStats(format=name)
-    log = _ForeignLog(
-        _FOREIGN[name].reader(reading), reading.signature, Selection(since=since, until=until), stats
-    )
-    return log.read(log_files(path)), stats
+    selection, form = Selection(since=since, until=until), _FOREIGN[name]
+    files = [file for file in log_files(path) if _may_hold(form.hour_of(file.resolve()), selection)]
+    return _ForeignLog(form.reader(reading), reading.signature, selection, stats).read(files), stats
+
+
+def _may_hold(hour: datetime | None, selection: Selection) -> bool:
+    """Whether a file of this hour can hold wanted records; some come an hour late or early."""
+    if hour is None:
+        return True
+    since, until = selection.since, selection.until
+    return (since is None or hour + 2 * _HOUR > since) and (until is None or hour - _HOUR < until)
 
 
 class _ForeignLog:

@@ -5,16 +5,29 @@ https://docs.aws.amazon.com/sagemaker/latest/dg/model-monitor-data-capture.html
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator
-from datetime import tzinfo
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.traffic.readers.entry import Body, Document, Entry
 from mlx_platform.traffic.readers.fields import mapping_of, moment_of, text_of
 
+_HOUR = re.compile(r"/([0-9]{4}/[0-9]{2}/[0-9]{2}/[0-9]{2})/[^/]+$")
+
 
 def matches(document: Document) -> bool:
     return "captureData" in document and "eventMetadata" in document
+
+
+def hour_of(path: Path) -> datetime | None:
+    """The hour (UTC) that the folders of a file name, as `ENDPOINT/VARIANT/2026/03/08/06/`; None without."""
+    named = _HOUR.search(path.as_posix())
+    try:
+        return datetime.strptime(named[1], "%Y/%m/%d/%H").replace(tzinfo=UTC) if named else None
+    except ValueError:
+        return None
 
 
 class SageMakerReader:
