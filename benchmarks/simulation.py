@@ -19,7 +19,7 @@ from mlx_platform.serving.rollout.alarm import Alarm
 from mlx_platform.serving.rollout.binomial import upper_bound
 from mlx_platform.serving.rollout.counts import BUCKETS, LEAST_S, PER_E, ArmCounts, LatencyHistogram, Window
 from mlx_platform.serving.rollout.judge import judge
-from mlx_platform.serving.rollout.looks import Look, planned_looks, schedule_of
+from mlx_platform.serving.rollout.looks import Look, Schedule, planned_looks, schedule_of
 from mlx_platform.serving.rollout.machine import Production, begin, next_state
 from mlx_platform.serving.rollout.plan import MetricRule, Plan, Step, plan_of
 from mlx_platform.serving.rollout.state import Rollout
@@ -270,6 +270,13 @@ def _whole_rollouts(rounds: int) -> None:
     )
 
 
+def _next_s(schedule: Schedule, taken: int) -> float:
+    """When the look after number `taken` is due, in seconds since the step began."""
+    if taken < len(schedule.times):
+        return schedule.times[taken]
+    return schedule.times[-1] * 2.0 ** (taken - len(schedule.times) + 1)
+
+
 def _roll_out(generator: Generator, world: World) -> tuple[Rollout, float, float]:
     """One rollout until it ends or waits; with its seconds, and the requests that the candidate answered."""
     plan = plan_of(Settings().rollout)
@@ -290,11 +297,11 @@ def _roll_out(generator: Generator, world: World) -> tuple[Rollout, float, float
         before, taken = 0.0, 0
         moved, alarm = None, Alarm()
         while moved is None:
-            elapsed = min(schedule.next_s(taken), before + _TICK_S)
+            elapsed = min(_next_s(schedule, taken), before + _TICK_S)
             answered += _requests(generator, world, rollout, window, elapsed - before, before)
             before, now = elapsed, rollout.step_since + timedelta(seconds=elapsed)
             look = schedule.look(taken + 1, elapsed)
-            if elapsed >= schedule.next_s(taken):
+            if elapsed >= _next_s(schedule, taken):
                 taken += 1
                 verdict = judge(plan, rollout.step, window, look, verdict, baking=baking)
             else:

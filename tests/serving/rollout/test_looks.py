@@ -18,7 +18,6 @@ def test_a_long_step_plans_ten_looks_that_are_dense_at_first() -> None:
 def test_a_short_step_is_looked_at_as_often_as_there_is_time_for() -> None:
     assert planned_looks(30, 120).times == (30, 60, 90, 120)
     assert planned_looks(30, 100).times == (30, 60, 90, 100)
-    assert planned_looks(30, 10).times == (30,)
 
 
 def test_one_look_falls_on_the_moment_from_which_the_step_may_end() -> None:
@@ -50,13 +49,13 @@ def test_a_look_is_due_once_and_later_ones_whenever_the_time_has_doubled(
     assert planned_looks(30, 120).due(elapsed, taken) == expected
 
 
-def test_the_next_look_is_due_when_it_says() -> None:
-    schedule = planned_looks(30, 3600, 120)
-    for taken in range(20):
-        moment = schedule.next_s(taken)
+def test_what_is_shorter_than_the_time_between_looks_is_looked_at_at_its_end() -> None:
+    steps = (Step("weight", 5, 300, 30, 300), Step("pause", max_duration_s=5), Step("weight", 100, bake_s=10))
+    plan = Plan(steps=steps, look_every_s=30)
 
-        assert schedule.due(moment, taken) == taken + 1
-        assert schedule.due(moment * 0.999, taken) is None
+    assert planned_looks(30, 10).times == (10,)
+    assert schedule_of(plan, 1).times == (5,)
+    assert schedule_of(plan, 2, baking=True).times == (10,)
 
 
 def test_planned_looks_share_the_level_and_all_later_ones_together_spend_one_more() -> None:

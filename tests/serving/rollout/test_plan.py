@@ -199,6 +199,16 @@ def test_what_is_possible_but_not_meant_is_warned_of() -> None:
     assert "on_fail is pause" in told
 
 
+def test_a_bake_and_a_pause_that_are_over_before_the_first_look_are_said() -> None:
+    steps: list[Any] = [{"weight": 5}, {"pause": "10s"}, {"weight": 100, "bake": "20s"}]
+
+    told = warnings_of(plan_of(settings(steps=steps)))
+
+    assert "pause: it lasts for 10 s, less than look_every, 30 s: it is looked at once, at its end." in told
+    assert "weight 100 %: it bakes for 20 s, less than look_every" in " ".join(told)
+    assert warnings_of(plan_of(settings(steps=steps, look_every="10s"))) == ()
+
+
 def test_metrics_have_the_defaults_of_their_kind() -> None:
     outcome = RolloutMetricSettings(name="clicked", kind="business", max_drop=0.01)
     differ = RolloutMetricSettings(name="differ", of="disagree", max=0.02, on="any")

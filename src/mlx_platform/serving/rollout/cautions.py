@@ -28,6 +28,13 @@ def warnings_of(plan: Plan) -> tuple[str, ...]:
         found.append(
             "nothing watches the version once it is promoted: end with a step of weight 100 that bakes."
         )
+    for step in plan.steps:
+        lasts, what = (step.bake_s, "bakes") if step.promotes else (step.max_duration_s, "lasts")
+        if lasts and lasts < plan.look_every_s and (step.promotes or step.kind == "pause"):
+            found.append(
+                f"{step.title}: it {what} for {lasts:g} s, less than look_every, {plan.look_every_s:g} s: "
+                "it is looked at once, at its end."
+            )
     if plan.on_fail == "pause":
         found.append("a version that fails keeps its requests until somebody aborts, as on_fail is pause.")
     return tuple(found)

@@ -61,12 +61,6 @@ class Schedule:
             number += max(0, math.floor(math.log2(max(1.0, elapsed_s / self.times[-1])) + 1e-9))
         return number if number > taken else None
 
-    def next_s(self, taken: int) -> float:
-        """When the look after number `taken` is due, in seconds since the step began."""
-        if taken < len(self.times):
-            return self.times[taken]
-        return self.times[-1] * 2.0 ** min(taken - len(self.times) + 1, 60)
-
     def look(self, number: int, elapsed_s: float, readings: Mapping[str, Reading] | None = None) -> Look:
         """Look number `number`, with what it may spend."""
         late = 0.5 ** min(max(0, number - len(self.times)), 60)
@@ -77,11 +71,13 @@ def planned_looks(look_every_s: float, longest_s: float, hold_s: float = 0.0) ->
     """The looks of a step that lasts `longest_s` at most.
 
     There are as many as `look_every_s` fits into it, and ten at most: then their times grow by a constant
-    factor. One of them falls on `hold_s`, when the step may end.
+    factor. One of them falls on `hold_s`, when the step may end, and the last one on its end: a step that is
+    shorter than `look_every_s` is looked at once, then.
     """
+    look_every_s = min(look_every_s, longest_s)
     count = min(MOST, max(1, math.ceil(longest_s / look_every_s - 1e-9)))
     if count == 1:
-        return Schedule((max(longest_s, look_every_s),))
+        return Schedule((longest_s,))
     if longest_s <= look_every_s * MOST:
         times = [min(longest_s, look_every_s * (index + 1)) for index in range(count)]
     else:
@@ -97,7 +93,7 @@ def planned_looks(look_every_s: float, longest_s: float, hold_s: float = 0.0) ->
 def schedule_of(plan: Plan, step: int, *, baking: bool = False) -> Schedule:
     """The looks of one step of a plan, or of the time after its promotion."""
     if baking:
-        return planned_looks(plan.look_every_s, max(plan.bake_s, plan.look_every_s))
+        return planned_looks(plan.look_every_s, plan.bake_s or plan.look_every_s)
     found = plan.steps[step]
     longest = found.max_duration_s or (_UNBOUNDED_S if found.kind == "pause" else plan.look_every_s)
-    return planned_looks(plan.look_every_s, max(longest, plan.look_every_s), found.min_duration_s)
+    return planned_looks(plan.look_every_s, longest, found.min_duration_s)
