@@ -83,18 +83,6 @@ def sequential_evidence(count: int, trials: int, share: float) -> float:
     return largest + math.log(sum(math.exp(exponent - largest) for exponent in exponents) / len(exponents))
 
 
-def abort_count(trials: int, share: float, alpha: float) -> int:
-    """The fewest failures among `trials` that are no luck at `share`: P(X >= count) < alpha."""
-    low, high = 0, trials + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if upper_tail(middle, trials, share) < alpha:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
 def requests_to_pass(count: int, share: float, confidence: float = 0.95) -> int:
     """The fewest requests with `count` failures whose upper bound is below `share`."""
     low, high = count, count + 1

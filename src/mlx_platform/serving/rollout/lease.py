@@ -4,8 +4,6 @@ No clock is compared with another one's. A reader only sees whether the count st
 so a lease says that its holder was alive, and never that nobody else leads: that is for the journal to say.
 """
 
-from dataclasses import replace
-
 import orjson
 
 from mlx_platform.core.values import frozen
@@ -22,9 +20,6 @@ class Lease:
     rollout: str
     holder: str
     renewals: int = 0
-
-    def renewed(self) -> "Lease":
-        return replace(self, renewals=self.renewals + 1)
 
     def encode(self) -> str:
         """The text of the tag."""

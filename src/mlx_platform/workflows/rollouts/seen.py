@@ -19,13 +19,12 @@ from mlx_platform.serving.rollout.state import Rollout, rollout_of
 from mlx_platform.serving.rollout.verdict import Outcome, StepVerdict
 from mlx_platform.workflows.context import Context
 
-ENDED_CODES = {"ABORTED": 6, "ROLLED_BACK": 6, "SUPERSEDED": 4, "REJECTED": 5}
+ENDED_CODES = {"ABORTED": 6, "ROLLED_BACK": 6, "SUPERSEDED": 4}
 _VERDICTS = {
     "PROMOTED": Verdict.PASS,
     "COMPLETED": Verdict.PASS,
     "ABORTED": Verdict.FAIL,
     "ROLLED_BACK": Verdict.FAIL,
-    "REJECTED": Verdict.FAIL,
     "SUPERSEDED": Verdict.UNDECIDED,
 }
 _OUTCOMES = {
