@@ -8,15 +8,12 @@ All of this waits for the registry, so it happens on a thread. What is to be rou
 """
 
 import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from mlx_platform.core.clock import Clock, rfc3339, system_clock
+from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError
-from mlx_platform.core.values import frozen
 from mlx_platform.registry.sight import Sight
 from mlx_platform.serving.rollout.alarm import Alarm
 from mlx_platform.serving.rollout.carrying import carry_out, production_in, promote, rollout_in
@@ -37,7 +34,9 @@ from mlx_platform.serving.rollout.publication import (
     published,
 )
 from mlx_platform.serving.rollout.readings import Readings
+from mlx_platform.serving.rollout.standing import DEADLY, Own, Standing
 from mlx_platform.serving.rollout.state import Rollout
+from mlx_platform.serving.rollout.steady import RolloutClock, uptime
 from mlx_platform.serving.rollout.testimony import testimony_of
 from mlx_platform.serving.rollout.verdict import Outcome, StepVerdict, failure
 
@@ -45,46 +44,9 @@ if TYPE_CHECKING:
     from mlx_platform.core.evidence import Evidence
     from mlx_platform.registry.catalog import Catalog
 
-DEADLY = 2
-"""Deaths, one after the other, from which the candidate is to blame, and is not loaded any more."""
 _AT_ONCE = 4  # transitions that may follow each other without a pause
 _LEAST_SECONDS = 0.5  # between two times that a process says what it counted
 _logger = logging.getLogger(__name__)
-
-
-@frozen
-class Own:
-    """What this process has to say of a rollout; see `Published`, and `Arms.differences`."""
-
-    rollout: str
-    counted: Window
-    loaded: bool
-    problem: str = ""
-    differences: tuple[Mapping[str, Any], ...] = ()
-
-
-@frozen
-class Standing:
-    """How things stand: the rollout that goes on, if any does, and how often processes here died with it.
-
-    `production` is who holds the alias, as far as anybody has looked yet.
-    """
-
-    rollout: Rollout | None = None
-    production: int | None = None
-    deaths: int = 0
-    leads: bool = False
-
-
-class SteadyClock:
-    """The time of day when it was made, and from then on as much more as has gone by: it never jumps."""
-
-    def __init__(self, clock: Clock = system_clock, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._start, self._began = clock(), monotonic()
-
-    def __call__(self) -> datetime:
-        return self._start + timedelta(seconds=self._monotonic() - self._began)
 
 
 class Office:
@@ -111,7 +73,7 @@ class Office:
         marks: Marks,
         book: Lookbook,
         witness: "Callable[[str, Evidence], None]",
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = uptime,
     ) -> None:
         self.me = me
         self.looks = 0
@@ -124,7 +86,7 @@ class Office:
         self._book = book
         self._witness = witness
         self._monotonic = monotonic
-        self._now = SteadyClock(monotonic=monotonic)
+        self._now = RolloutClock(monotonic=monotonic)
         self._watch = LeaseWatch()
         self._readings = Readings()
         self._alarm = Alarm()
@@ -135,6 +97,7 @@ class Office:
         self._renewed_at = 0.0
         self._latest: StepVerdict | None = None
         self._led = ""
+        self._littered = False
         self._differences: tuple[Mapping[str, Any], ...] = ()
         self._kept_differences: tuple[Mapping[str, Any], ...] = ()
 
@@ -142,6 +105,13 @@ class Office:
         """Whether somebody leads: without that nothing is routed to the candidate. For any thread."""
         seconds = patience(rollout.plan.look_every_s)
         return self._watch.fresh(rollout.id, rollout.controller, self._monotonic(), seconds)
+
+    def read(self, sight: Sight) -> Standing:
+        """How things stand by what the registry looked like, which nothing is asked for; for any thread."""
+        rollout = self._read(sight)
+        holder = sight.holders.get(self._channel)
+        leads = rollout is not None and rollout.controller == self.me
+        return Standing(rollout, holder, None, leads, sight.journal_end)
 
     def turn(self, sight: Sight, own: Own | None) -> Standing:
         """Say what was counted, and do what there is to do.
@@ -161,14 +131,15 @@ class Office:
         for _ in range(_AT_ONCE):
             self._end = sight.journal_end
             self._watch.see(Lease.decode(sight.tags.get(LEASE, "")), self._monotonic())
-            rollout = self._read(sight)
+            standing = self.read(sight)
+            rollout = standing.rollout
+            self._now.see(rollout)
             if rollout is None:
                 self._leave(sight)
-                return Standing(production=sight.holders.get(self._channel))
+                return standing
             deaths = self._marks.deaths(rollout.id, rollout.window)
+            standing = replace(standing, deaths=deaths)
             self._say(rollout, own, deaths)
-            holder = sight.holders.get(rollout.channel)
-            standing = Standing(rollout, holder, deaths, rollout.controller == self.me)
             try:
                 if not self._act(sight, rollout, own, deaths):
                     break
@@ -214,10 +185,27 @@ class Office:
         """Take away what nobody needs any more after a rollout."""
         if self._said is None and not self._led:
             return
+        self._latest = None
         mine = [tag for tag in leftovers(sight.tags, None) if self._led or tag.endswith(f".{self.me}")]
-        if mine:
-            self._catalog.delete_model_tags(self._name, mine)
-        self._said, self._latest, self._led = None, None, ""
+        if self._clean(mine):
+            self._said, self._led = None, ""
+
+    def _clean(self, tags: Collection[str]) -> bool:
+        """Take tags away that say nothing to anybody any more; whether that was possible."""
+        try:
+            if tags:
+                self._catalog.delete_model_tags(self._name, tags)
+        except MlxError as error:  # what they were needed for is done
+            _logger.log(
+                logging.DEBUG if self._littered else logging.WARNING,
+                "Tags of rollouts that are over stay at %s: %s",
+                self._name,
+                error.message,
+            )
+            self._littered = True
+            return False
+        self._littered = False
+        return True
 
     def _say(self, rollout: Rollout, own: Own | None, deaths: int) -> None:
         if own is None or (own.rollout, own.counted.number) != (rollout.id, rollout.window):
@@ -239,7 +227,9 @@ class Office:
     def _act(self, sight: Sight, rollout: Rollout, own: Own | None, deaths: int) -> bool:
         """Do what there is to do; whether the journal has grown by it."""
         if rollout.controller != self.me:
-            if rollout.controller and self._lives(rollout) and deaths < DEADLY:
+            # One that was paused because it failed has been told of deaths: nobody needs to lead for that.
+            deadly = deaths >= DEADLY and (rollout.state, rollout.cause) != ("PAUSED", "fail")
+            if rollout.controller and self._lives(rollout) and not deadly:
                 return False
             self._take_over(sight, rollout)
             return True
@@ -278,8 +268,8 @@ class Office:
         for evidence in testimony_of(before, decided, verdict, self._now()):
             self._testify(after.ref, evidence)
         stale = [said.tag for said in published(sight.tags, before.id) if said.counted.number < after.window]
-        if stale and after.active:
-            self._catalog.delete_model_tags(self._name, stale)
+        if after.active:
+            self._clean(stale)
 
     def _testify(self, ref: str, evidence: "Evidence") -> None:
         """Keep evidence: what promotions read of it at once, and the rest when there is time for it."""
@@ -303,9 +293,7 @@ class Office:
         self.transitions += 1
         self._latest, self._alarm = last_look(sight.tags, rollout.id), Alarm()
         self._renew(sight, leading, force=True)
-        old = leftovers(sight.tags, rollout.id)
-        if old:
-            self._catalog.delete_model_tags(self._name, old)
+        self._clean(leftovers(sight.tags, rollout.id))
 
     def _renew(self, sight: Sight, rollout: Rollout, *, force: bool = False) -> None:
         """Say that somebody leads, a few times in each span after which others would not believe it."""

@@ -30,7 +30,8 @@ from mlx_platform.serving.rollout.counts import Window
 from mlx_platform.serving.rollout.deaths import Marks
 from mlx_platform.serving.rollout.lookbook import Lookbook, looks_folder
 from mlx_platform.serving.rollout.observer import Arms
-from mlx_platform.serving.rollout.office import DEADLY, Office, Own, Standing
+from mlx_platform.serving.rollout.office import Office
+from mlx_platform.serving.rollout.standing import DEADLY, Own, Standing
 from mlx_platform.serving.rollout.state import ROUTED, Rollout
 from mlx_platform.serving.rollout.witness import record_beside
 from mlx_platform.serving.router import Router, Split
@@ -105,7 +106,7 @@ class Participant:
             "leads": self._standing.leads,
             "leader": rollout.controller,
             "somebody_leads": self._office.fresh(rollout),
-            "deaths": self._standing.deaths,
+            "deaths": self._standing.deaths or 0,
             "problem": self._problem,
             "trouble": self.trouble,
         }
@@ -191,7 +192,7 @@ class Participant:
             self._candidate = None  # another version needed the room
         if rollout.state == "BAKING":
             self._marks.set(rollout.id, rollout.window)
-        elif self._standing.deaths >= DEADLY:
+        elif (self._standing.deaths or 0) >= DEADLY:
             self._problem = "Processes died with it, so it is not loaded."
             self._share(None)
             self._drop_candidate()
