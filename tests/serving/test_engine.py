@@ -1,6 +1,7 @@
 """An engine in this process: what it says before it is ready, and how it passes on the faults of a model."""
 
 import asyncio
+import gc
 import time
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from mlx_platform.serving.engine import Engine
 from mlx_platform.serving.exchange import Exchange
 from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.http_protocol import RESPOND
+from mlx_platform.serving.job import Job
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.protocol_v2 import InferRequest
 from mlx_platform.serving.refusal import Refusal
@@ -130,6 +132,32 @@ def test_memory_that_runs_out_is_503_for_that_request_only(load, monkeypatch):
         assert bad.status == 503
 
     with_engine(model, scenario)
+
+
+def test_requests_leave_nothing_behind_that_refers_to_itself(load):
+    bodies = {
+        200: b'{"inputs":[{"name":"i","datatype":"INT64","shape":[1,1],"data":[2]}]}',
+        400: b'{"inputs":[{"name":"i","datatype":"INT64","shape":[1,1],"data":[99]}]}',
+        504: b'{"inputs":[{"name":"i","datatype":"INT64","shape":[1,1],"data":[2]}],'
+        b'"parameters":{"timeout":1}}',
+    }
+
+    def left():
+        return [thing for thing in gc.get_objects() if isinstance(thing, Exchange | Job)]
+
+    async def scenario(engine):
+        gc.collect()
+        gc.disable()
+        try:
+            for expected, body in bodies.items():
+                calls = [call(engine, "POST", b"/v2/models/lookup/infer", body) for _ in range(8)]
+                statuses = {answer[0] for answer in await asyncio.gather(*calls)}
+                await asyncio.sleep(0.2)  # until workers and timers have let go of the last ones
+                assert (statuses, len(left())) == ({expected}, 0)
+        finally:
+            gc.enable()
+
+    with_engine(load("lookup"), scenario)
 
 
 def test_a_fault_of_our_own_is_500_in_the_same_form_and_logged(load, monkeypatch, caplog):

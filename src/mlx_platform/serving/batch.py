@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mlx_platform.core.errors import DeadlineError, UnavailableError
+from mlx_platform.core.errors import DeadlineError, MlxError, UnavailableError
 from mlx_platform.core.tensors import Array, Tensors
 from mlx_platform.serving.job import Answer, Job, NotRowwiseError
 from mlx_platform.serving.padding import Padding
@@ -122,15 +122,18 @@ class Batch:
             return
         try:
             self._run_together(jobs, run)
-        except Exception as error:  # noqa: BLE001 - whatever a foreign model raises belongs to its callers
-            if self.too_slow:
-                return
-            if isinstance(error, MemoryError) and not jobs[0].group.exclusive:
-                self.starved = True
-            elif len(jobs) == 1:
-                jobs[0].error = error
-            elif not isinstance(error, NotRowwiseError):
-                self._search(jobs, run, budget, error)
+        except Exception as raised:  # noqa: BLE001 - whatever a foreign model raises belongs to its callers
+            error = _without_frames(raised)
+        else:
+            return
+        if self.too_slow:
+            return
+        if isinstance(error, MemoryError) and not jobs[0].group.exclusive:
+            self.starved = True
+        elif len(jobs) == 1:
+            jobs[0].error = error
+        elif not isinstance(error, NotRowwiseError):
+            self._search(jobs, run, budget, error)
 
     def _search(self, jobs: Sequence[Job], run: Run, budget: int, error: Exception) -> None:
         if self.searching:
@@ -186,6 +189,18 @@ class Batch:
             else:
                 feeds[name] = np.concatenate(arrays)
         return feeds
+
+
+def _without_frames(error: Exception) -> Exception:
+    """An error that is meant for callers, without the frames that hold the jobs which will hold it.
+
+    What refers to itself stays in memory until somebody looks for it, which is seldom.
+    """
+    link: BaseException | None = error if isinstance(error, MlxError) else None
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
 
 
 def _longest(jobs: Sequence[Job]) -> int:

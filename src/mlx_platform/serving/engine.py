@@ -257,6 +257,7 @@ class Engine:
         if self.writer is not None:
             write_record(exchange, self.model, self.writer, status=status, error=error, timings_ms=timings)
         self.observation.finish(exchange, status, error, total)
+        exchange.jobs.clear()  # an error of theirs may hold the exchange
 
     async def close(self, patience: float) -> None:
         """Finish what was accepted, for at most `patience` seconds."""
@@ -345,6 +346,8 @@ class Engine:
             raise refusal_of(error, draining_now=self.draining) from error
         except MemoryError as error:
             raise out_of_memory() from error
+        finally:
+            del job  # an error holds this frame, and the job the error: they would stay until somebody looks
         exchange.seconds["queue"] = answer.queue_seconds
         exchange.seconds["inference"] = answer.run_seconds
         exchange.batch_rows = answer.batch_rows

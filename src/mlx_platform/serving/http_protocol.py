@@ -233,6 +233,8 @@ class LimitedProtocol(HttpToolsProtocol):
             _logger.exception("A request was not answered.")
         if not (cycle.done or cycle.disconnected):
             self.respond(cycle, 500, b"content-length: 0\r\n", b"")
+        cycle.scope.clear()  # where nobody was answered it holds what holds it
+        cycle.task = None
 
     def _start(self, cycle: Cycle) -> None:
         self._answering = cycle
