@@ -3,18 +3,22 @@
 import http.client
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from mlx_platform.core.settings import load_settings
 from mlx_platform.inference.build import build_package
+from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.version import Lineage
 from mlx_platform.traffic.log import read_log
 
@@ -95,8 +99,8 @@ def wait_until(condition):
 
 
 @contextmanager
-def serving(project, *options, **environment):
-    command = [sys.executable, "-m", "mlx_platform.cli", "serve", "digits@production", "--follow"]
+def serving(project, *options, ref="digits@production", **environment):
+    command = [sys.executable, "-m", "mlx_platform.cli", "serve", ref, "--follow"]
     log = (project.folder / "server.err").open("wb")
     process = subprocess.Popen(
         [*command, "--device", "cpu", "--json", *options],
@@ -222,6 +226,130 @@ def large_version(project, scale):
     package = build_package(path, project.folder / "packages" / path.stem).package
     lineage = Lineage(dataset_version="d", dataset_fingerprint="", git_commit="0" * 40, params={}, metrics={})
     return project.catalog.register("digits", package, lineage)[0].number
+
+
+def test_a_registry_that_is_locked_costs_no_request_and_is_followed_afterwards(project):
+    with serving(project, MLX_REGISTRY_TIMEOUT="0.2") as server:
+        client = Client(server)
+        client.start()
+        wait_until(lambda: server.metric("mlx_registry_up") == 1)
+        with closing(sqlite3.connect(project.database, isolation_level=None)) as holder:
+            holder.execute("BEGIN EXCLUSIVE")
+            goes_on_without_a_registry(server, client)
+            holder.execute("ROLLBACK")
+        follows_again(server, client, project.catalog, "digits")
+
+
+class Relay(ThreadingHTTPServer):
+    """Between a server and its registry: passes everything on, or answers as it is told to.
+
+    `mode` is "pass"; "silent", which answers nothing; "gone", which hangs up; or the body of every answer.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, registry):
+        super().__init__(("127.0.0.1", 0), RelayHandler)
+        self.registry = registry.removeprefix("http://")
+        self.mode = "pass"
+        self.spoken = threading.Event()
+        self.asked = 0
+        self.uri = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def turn(self, mode):
+        self.spoken.set()
+        self.spoken = threading.Event()
+        self.mode = mode
+
+
+class RelayHandler(BaseHTTPRequestHandler):
+    def relay(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        mode, spoken = self.server.mode, self.server.spoken
+        self.server.asked += 1
+        self.close_connection = True
+        if mode == "silent":
+            spoken.wait(60)
+        elif mode == "pass":
+            connection = http.client.HTTPConnection(self.server.registry, timeout=60)
+            headers = {"Content-Type": self.headers.get("Content-Type") or "application/json"}
+            connection.request(self.command, self.path, body or None, headers)
+            answer = connection.getresponse()
+            self.answer(answer.status, answer.headers.get("Content-Type") or "", answer.read())
+            connection.close()
+        elif mode != "gone":
+            self.answer(200, "application/json", mode.encode())
+
+    do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = relay  # noqa: N815
+
+    def answer(self, status, kind, body):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+ODD = (
+    "silent",
+    "gone",
+    "<html><body>Sign in</body></html>",
+    '{"registered_model": {"name": "foll',
+    "null",
+)
+EMPTY = '{"model_versions": [{"name": "followed", "version": "0", "source": "/etc"}]}'
+
+
+def test_whatever_a_registry_answers_costs_no_request_and_it_is_followed_afterwards(project, mlflow_server):
+    overrides = {"registry.uri": mlflow_server, "registry.timeout": 30}
+    catalog = Catalog(load_settings(start=project.folder, environment={}, overrides=overrides))
+    for number in (1, 2):
+        catalog.register("followed", project.package(number), Lineage())
+    catalog.move("followed", "production", 1, kind="promote", actor="ada")
+    relay = Relay(mlflow_server)
+    threading.Thread(target=relay.serve_forever, daemon=True).start()
+    with serving(
+        project, ref="followed@production", MLX_REGISTRY=relay.uri, MLX_REGISTRY_TIMEOUT="1"
+    ) as server:
+        client = Client(server)
+        client.start()
+        for mode in ODD:
+            wait_until(lambda: server.metric("mlx_registry_up") == 1)
+            relay.turn(mode)
+            goes_on_without_a_registry(server, client)
+            relay.turn("pass")
+        relay.turn(EMPTY)  # in proper form: nobody holds the alias any more
+        wait_until(lambda: server.following()[0]["target"] is None)
+        assert server.following()[0]["serves"] == "1"
+        relay.turn("pass")
+        follows_again(server, client, catalog, "followed")
+    relay.turn("gone")
+    relay.shutdown()
+    relay.server_close()
+
+
+def goes_on_without_a_registry(server, client):
+    """The server notices, says why and since when, and answers as before."""
+    wait_until(lambda: server.metric("mlx_registry_up") == 0)
+    before = sum(client.answers.values())
+    wait_until(lambda: sum(client.answers.values()) > before + 20)
+    (following,) = server.following()
+    assert following["registry"] != "ok"
+    assert (following["serves"], following["heard_s_ago"] > 0) == ("1", True)
+    assert server.metric("mlx_ready") == 1
+
+
+def follows_again(server, client, catalog, name):
+    catalog.move(name, "production", 2, kind="promote", actor="ada")
+    wait_until(lambda: server.serve_all("2"))
+    client.stop()
+    assert client.failed == []
+    assert {status for status, _ in client.answers} == {200}
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(60) == 0
 
 
 @pytest.mark.parametrize("ref", ["digits/1", "digits", "digits@production~1", "./model.onnx"])
