@@ -415,6 +415,9 @@ def test_while_baking_the_candidate_is_compared_with_what_was_before() -> None:
     assert look_at(plan(ERRORS), step=3, baking=True, canary=counted(100, 6), stable=baseline).outcome is (
         Outcome.FAIL
     )
+    sick = counted(1000, 500)  # before the promotion, which excuses nothing after it
+    failing = look_at(plan(ERRORS), step=3, baking=True, canary=counted(100, 6), stable=sick)
+    assert failing.outcome is Outcome.FAIL
     fine = look_at(plan(ERRORS, P99, AGREEMENT), step=3, baking=True, canary=times(400), stable=baseline)
     assert (fine.outcome, len(fine.metrics)) == (Outcome.PASS, 2)
 

@@ -241,14 +241,25 @@ def test_without_traffic_a_deadline_pauses_and_aborts_nothing() -> None:
 
 
 def test_pauses_do_not_count_towards_the_deadline() -> None:
-    short = replace(PLAN, deadline_s=1000.0)
-    paused = ask(at(FIVE, short), "pause", seconds=100).rollout
-    resumed = ask(paused, "resume", seconds=50_000).rollout
+    short = replace(PLAN, deadline_s=1000.0, steps=(*PLAN.steps[:2], *PLAN.steps[SPAN:]))
+    paused = moved(after(at(FIVE, short), 100, Outcome.PASS))
+    half = moved(after(paused, 50_000))
 
-    assert resumed.held_s == 50_000
-    assert after(paused, 50_000, Outcome.INCONCLUSIVE) is None
-    assert resumed.progress_s(resumed.state_since) == 100
-    assert after(resumed, 500, Outcome.INCONCLUSIVE) is None
+    assert after(ask(at(FIVE, short), "pause").rollout, 50_000, Outcome.INCONCLUSIVE) is None
+    assert (half.state, half.held_s, half.progress_s(half.state_since)) == ("STEP", 50_000, 100)
+    assert after(half, 500, Outcome.INCONCLUSIVE) is None
+
+
+@pytest.mark.parametrize("command", ["resume", "advance"])
+def test_somebody_who_lets_it_go_on_gives_it_the_whole_deadline_again(command: Command) -> None:
+    plan = replace(PLAN, deadline_s=300.0, steps=(*PLAN.steps[:2], *PLAN.steps[HALF:]))
+    paused = moved(after(at(FIVE, plan), 300, Outcome.NO_DATA))
+    assert (paused.state, paused.cause) == ("PAUSED", "no_data")
+
+    step = ask(paused, command, seconds=1000).rollout
+    assert step.state == "STEP"
+    assert after(step, 299, Outcome.NO_DATA) is None
+    assert moved(after(step, 300, Outcome.INCONCLUSIVE)).reason == "It was not through after 5m."
 
 
 # Pauses
@@ -274,6 +285,38 @@ def test_nothing_that_is_seen_ends_a_pause_that_somebody_must_end(outcome: Outco
         at(MANUAL),
     ):
         assert after(rollout, 10**6, outcome, streak=99) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "changes", "cause"),
+    [
+        (Outcome.INCONCLUSIVE, {"reason": BASELINE_UNHEALTHY}, BASELINE_UNHEALTHY),
+        (Outcome.ERROR, {"streak": 5}, "metric_error"),
+    ],
+)
+def test_a_pause_in_which_something_goes_wrong_waits_for_somebody(
+    outcome: Outcome, changes: dict[str, Any], cause: str
+) -> None:
+    paused = moved(after(at(SPAN), 1, outcome, **changes))
+
+    assert (paused.state, paused.step, paused.cause, paused.split) == ("PAUSED", SPAN, cause, (5.0, 0.0))
+    assert after(paused, 10**6, Outcome.PASS) is None
+    strict = after(at(SPAN, replace(PLAN, on_metric_error="abort")), 1, Outcome.ERROR, streak=5)
+    assert moved(strict).state == "ABORTED"
+
+
+def test_resuming_a_pause_in_which_something_went_wrong_begins_that_pause_anew() -> None:
+    trusting = at(SPAN, replace(PLAN, on_fail="pause"))
+    for paused in (
+        moved(after(trusting, 100, Outcome.FAIL)),
+        moved(after(trusting, 100, Outcome.INCONCLUSIVE, reason=BASELINE_UNHEALTHY)),
+    ):
+        resumed = ask(paused, "resume", seconds=5).rollout
+        assert (resumed.state, resumed.step, resumed.cause) == ("PAUSED", SPAN, "step")
+        assert resumed.window == paused.window + 1
+        assert after(resumed, 299) is None
+        assert moved(after(resumed, 300)).step == HALF
+        assert ask(paused, "advance").rollout.step == HALF
 
 
 def test_a_failure_while_paused_aborts() -> None:
@@ -374,6 +417,60 @@ def test_the_last_step_that_passes_promotes_and_keeps_what_the_stable_version_wa
     watched = moved(next_state(promoting, now=START, production=CANDIDATE))
     assert (watched.state, watched.split, watched.baseline) == ("BAKING", (0.0, 0.0), {"n": 500})
     assert watched.window == promoting.window + 1
+
+
+def leaves(rollout: Rollout, counted: int, command: Command = "advance") -> Rollout:
+    """What follows when somebody goes on from a window in which the stable version had so many requests."""
+    request, baseline = Request(command, "bob"), {"n": counted} if counted else {}
+    return moved(next_state(rollout, now=START, production=STABLE, request=request, baseline=baseline))
+
+
+def test_a_pause_behind_the_last_weight_keeps_what_the_stable_version_was_like() -> None:
+    plan = replace(PLAN, steps=(PLAN.steps[FIVE], Step("pause"), PLAN.steps[ALL]))
+    first = at(0, plan)
+    paused = moved(
+        next_state(
+            first,
+            now=START + timedelta(seconds=60),
+            production=STABLE,
+            verdict=found(first, Outcome.PASS),
+            baseline={"n": 400},
+        )
+    )
+    assert paused.baseline == {"n": 400}
+    assert leaves(paused, 0, "resume").baseline == {"n": 400}
+    promoting = leaves(paused, 5000, "resume")
+    assert (promoting.state, promoting.baseline) == ("PROMOTING", {"n": 5400})
+    watched = moved(next_state(promoting, now=START, production=CANDIDATE, baseline={"n": 7}))
+    assert watched.baseline == {"n": 5400}
+
+    timed = replace(paused, plan=replace(plan, steps=(plan.steps[0], PLAN.steps[SPAN], plan.steps[-1])))
+    now = paused.state_since + timedelta(seconds=300)
+    over = next_state(timed, now=now, production=STABLE, baseline={"n": 1})
+    assert moved(over).baseline == {"n": 401}
+
+
+def test_steps_that_somebody_hurries_through_keep_what_was_measured_before_them() -> None:
+    five = leaves(started(), 1000)
+    assert five.baseline == {"n": 1000}
+    assert leaves(five, 0).baseline == {"n": 1000}
+    assert leaves(five, 299).baseline == {"n": 1000}  # too few to compare a tail with
+    assert leaves(five, 300).baseline == {"n": 300}  # enough, and newer
+    assert leaves(leaves(started(), 10), 20).baseline == {"n": 20}
+    assert leaves(leaves(at(SPAN), 0), 0).baseline is None
+
+
+def test_a_stable_version_that_failed_itself_is_compared_with_only_where_there_is_no_other() -> None:
+    sick = moved(after(leaves(started(), 400), 1, Outcome.INCONCLUSIVE, reason=BASELINE_UNHEALTHY))
+
+    assert leaves(sick, 5000).baseline == {"n": 400}
+    assert leaves(replace(sick, baseline=None), 5000).baseline == {"n": 5000}
+
+
+def test_a_promotion_of_which_nothing_is_known_takes_what_was_counted_until_it() -> None:
+    watched = next_state(at(ALL), now=START, production=CANDIDATE, baseline={"n": 7})
+
+    assert moved(watched).baseline == {"n": 7}
 
 
 def test_a_plan_that_ends_without_a_bake_promotes_as_well() -> None:

@@ -77,6 +77,7 @@ def test_a_rollout_comes_back_from_its_first_and_its_last_event() -> None:
         {"verdicts": ["x"]},
         {"verdicts": 5},
         {"baseline": []},
+        {"baseline": {"n": -1}},
         {"plan": {"steps": []}},
         {"plan": None},
     ],

@@ -3,6 +3,8 @@ from deciding import decide
 from projects import Project
 from support import RunCommand
 
+from mlx_platform.serving.rollout.counts import Window
+from mlx_platform.serving.rollout.publication import Published
 from mlx_platform.serving.rollout.verdict import Outcome
 
 
@@ -95,6 +97,44 @@ def test_a_decision_after_somebody_moved_production_is_a_conflict_and_the_end(
     assert "superseded" in outcome.err
     assert states(started) == ["SHADOW", "SUPERSEDED"]
     assert mlx("rollout", "status", "digits").code == 4
+
+
+@pytest.mark.parametrize(("command", "code"), [("pause", 4), ("resume", 4), ("advance", 4), ("abort", 0)])
+def test_what_a_server_had_taken_back_first_is_nothing_that_was_asked_for_but_an_end(
+    mlx: RunCommand, started: Project, command: str, code: int
+) -> None:
+    for _ in range(4):
+        mlx("rollout", "advance", "digits")
+    baking = decide(started, Outcome.PASS)
+    assert baking.state == "BAKING"
+    started.anew().move(
+        "digits", "production", 1, kind="rollback", actor="server-1", reason="error_rate: 9 of 100",
+        evidence={"rollout": baking.id, "cause": "error_rate"},
+    )  # fmt: skip
+
+    outcome = mlx("rollout", command, "digits")
+
+    assert outcome.code == code, outcome.err
+    assert "rolled back" in (outcome.err if code else outcome.out)
+    assert states(started)[-2:] == ["BAKING", "ROLLED_BACK"]
+    assert started.anew().resolve("digits/2").quarantined
+
+
+def test_what_servers_counted_is_kept_for_the_time_after_the_promotion(
+    mlx: RunCommand, started: Project
+) -> None:
+    (begun,) = started.anew().rollouts("digits")[-1]
+    identity, counted = begun.evidence["rollout"]["id"], Window(0)
+    for _ in range(30):
+        counted.arm("stable").observe(0.002, failed=False)
+    said = Published("a-1", identity, counted, "2026-12-01T12:00:00Z")
+    started.anew().set_model_tags("digits", {said.tag: said.encode()})
+
+    for _ in range(4):  # nothing is counted in the steps that are left at once
+        mlx("rollout", "advance", "digits")
+
+    last = started.anew().rollouts("digits")[-1][-1].evidence["rollout"]
+    assert (last["state"], last["baseline"]) == ("PROMOTING", counted.arm("stable").document())
 
 
 def test_a_step_that_passed_meanwhile_is_no_reason_to_refuse(

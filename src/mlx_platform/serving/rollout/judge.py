@@ -17,7 +17,7 @@ from mlx_platform.serving.rollout.verdict import MetricVerdict, Outcome, StepVer
 
 BASELINE_UNHEALTHY = "baseline_unhealthy"
 CONFIDENCE = 0.95  # of a pass
-_TAIL_REQUESTS = 300  # on both arms, before a tail is compared
+TAIL_REQUESTS = 300  # on both arms, before a tail is compared
 _RANK_REQUESTS = 50  # on both arms, before ranks are
 _RANK_LEVEL = 0.001
 
@@ -75,7 +75,7 @@ def judge(
             stable=window.arms.get("stable") or ArmCounts(),
             needed=0 if plan.ab or baking else plan.steps[_held(plan, step)].min_requests,
             before=before.get(rule.name),
-            skip_baseline=plan.skip_baseline,
+            skip_baseline=plan.skip_baseline or baking,  # what failed then excuses nothing now
         )
         metrics.append(_latched(question, _ASK[rule.kind](question)))
     if plan.ab:
@@ -185,7 +185,7 @@ def _latency_ratio(question: Question) -> MetricVerdict:
     ratio, slower = new / old, slower_p(ours, theirs, shift)
     longer = 1000 * (ours.quantile(0.5) - theirs.quantile(0.5))
     beyond = ratio > rule.max_ratio and new - old >= rule.min_delta_ms
-    enough = min(ours.total, theirs.total) >= _TAIL_REQUESTS
+    enough = min(ours.total, theirs.total) >= TAIL_REQUESTS
     streak = (question.before.streak if question.before else 0) + 1 if beyond and enough else 0
     numbers = {
         "candidate_ms": new,
@@ -212,7 +212,7 @@ def _latency_ratio(question: Question) -> MetricVerdict:
         within = "." if ratio <= rule.max_ratio else f", and {new - old:.2g} ms more is nothing that matters."
         told += within
     else:
-        told += f", to be confirmed by {rule.confirm_looks} looks at {_TAIL_REQUESTS} requests each."
+        told += f", to be confirmed by {rule.confirm_looks} looks at {TAIL_REQUESTS} requests each."
     return MetricVerdict(rule.name, outcome, told, ratio, rule.max_ratio, reason, streak, numbers=numbers)
 
 

@@ -6,13 +6,14 @@ the two when a process died is found here again from the state and the alias.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from mlx_platform.core.clock import span_text
 from mlx_platform.core.errors import ConflictError
 from mlx_platform.core.values import frozen
-from mlx_platform.serving.rollout.judge import BASELINE_UNHEALTHY
+from mlx_platform.serving.rollout.counts import ArmCounts
+from mlx_platform.serving.rollout.judge import BASELINE_UNHEALTHY, TAIL_REQUESTS
 from mlx_platform.serving.rollout.plan import Plan
 from mlx_platform.serving.rollout.state import Rollout, State
 from mlx_platform.serving.rollout.verdict import MetricVerdict, Outcome, StepVerdict
@@ -108,7 +109,7 @@ def next_state(
         production: the alias that the candidate is meant for.
         verdict: of the latest look; one of another window is ignored.
         request: what somebody asks for instead; then no verdict decides.
-        baseline: the counts of the stable arm, which the time after a promotion is compared with.
+        baseline: what was counted of the stable arm in the present window.
 
     Raises:
         ConflictError: the request is not possible in this state.
@@ -119,12 +120,13 @@ def next_state(
                 f"The rollout {rollout.id} has ended: {rollout.state}.", hint="Start another one."
             )
         return None
-    if moved := _alias_moved(rollout, now, production):
+    if moved := _alias_moved(rollout, now, production, baseline):
         if not request or not moved.rollout.active:
             return moved
         rollout = moved.rollout  # it was promoted, and nobody had written that yet
     if request:
-        return _ASKED[request.command](rollout, now, Why("manual", request.reason, request.actor))
+        why = Why("manual", request.reason, request.actor)
+        return _ASKED[request.command](rollout, now, why, baseline)
     latest = verdict if verdict and verdict.window == rollout.window else None
     return _goes_on(rollout, now, latest, baseline)
 
@@ -140,7 +142,7 @@ def _goes_on(
     if rollout.state == "BAKING":
         return _baked(rollout, now)
     if rollout.state == "PAUSED":
-        return _pause_over(rollout, now)
+        return _pause_over(rollout, now, verdict, baseline)
     return _held(rollout, now, verdict, baseline)
 
 
@@ -167,12 +169,14 @@ def _end(rollout: Rollout, state: State, now: datetime, why: Why) -> Rollout:
     return _to(rollout, state, now, why, weight=0.0, shadow=0.0)
 
 
-def _alias_moved(rollout: Rollout, now: datetime, production: Production) -> Transition | None:
+def _alias_moved(
+    rollout: Rollout, now: datetime, production: Production, baseline: Mapping[str, Any] | None
+) -> Transition | None:
     """What follows from where the alias is: our own move is gone on with, and anybody else's ends this."""
     ours = production.moved_by == rollout.id
     if rollout.state == "PROMOTING":
         if production.holder == rollout.candidate and ours:
-            return _promoted(rollout, now)
+            return _promoted(rollout, now, baseline)
         expected = production.holder == rollout.stable
     elif rollout.state == "BAKING":
         if production.holder == rollout.stable and ours:  # by a process that then died, or is about to say so
@@ -192,18 +196,37 @@ def _alias_moved(rollout: Rollout, now: datetime, production: Production) -> Tra
     return Transition(_end(rollout, "SUPERSEDED", now, why))
 
 
+def _kept(rollout: Rollout, counted: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """What is known of the stable version when a window is left, for the time when it answers nobody.
+
+    The newest window counts, and with it the pauses behind it. One with few requests, or in which the stable
+    version failed itself, counts only where there is no other.
+    """
+    before = rollout.baseline
+    if not before or not counted:
+        return counted or before or None
+    if rollout.cause == BASELINE_UNHEALTHY:
+        return before
+    known, new = ArmCounts.from_document(before), ArmCounts.from_document(counted)
+    if rollout.at.kind == "pause":
+        known.add(new)
+        return known.document()
+    return counted if new.requests >= min(known.requests, TAIL_REQUESTS) else before
+
+
 def _enter(
     rollout: Rollout, index: int, now: datetime, why: Why, baseline: Mapping[str, Any] | None = None
 ) -> Transition:
     """The rollout at another step of its plan, or at the end of it. Each step has a window of its own."""
-    plan = rollout.plan
+    plan, kept = rollout.plan, _kept(rollout, baseline)
     if index >= len(plan.steps) and not plan.promotes:
         return Transition(_end(rollout, "COMPLETED", now, why))
     if index >= len(plan.steps) or plan.steps[index].promotes:
         step = min(index, len(plan.steps) - 1)
-        return Transition(_to(rollout, "PROMOTING", now, why, step=step, baseline=baseline), ("promote",))
+        return Transition(_to(rollout, "PROMOTING", now, why, step=step, baseline=kept), ("promote",))
     step_of = plan.steps[index]
     changes: dict[str, Any] = {"step": index, "window": rollout.window + 1, "step_since": now}
+    changes["baseline"] = kept
     if step_of.kind == "pause":
         return Transition(_to(rollout, "PAUSED", now, replace(why, cause="step"), **changes))
     if step_of.kind == "shadow":
@@ -213,15 +236,14 @@ def _enter(
     return Transition(_to(rollout, "STEP", now, why, **changes))
 
 
-def _promoted(rollout: Rollout, now: datetime) -> Transition:
+def _promoted(rollout: Rollout, now: datetime, baseline: Mapping[str, Any] | None) -> Transition:
     """The alias has moved to the candidate: watch it, or be done."""
     why = Why("promoted", rollout.reason, rollout.actor)
     if not rollout.plan.bake_s:
         return Transition(_end(rollout, "PROMOTED", now, why))
-    window = rollout.window + 1
-    return Transition(
-        _to(rollout, "BAKING", now, why, window=window, step_since=now, weight=100.0, shadow=0.0)
-    )
+    changes: dict[str, Any] = {"window": rollout.window + 1, "step_since": now}
+    changes |= {"weight": 100.0, "shadow": 0.0, "baseline": rollout.baseline or baseline or None}
+    return Transition(_to(rollout, "BAKING", now, why, **changes))
 
 
 def _baked(rollout: Rollout, now: datetime) -> Transition | None:
@@ -249,12 +271,18 @@ def _because(found: MetricVerdict | None, verdict: StepVerdict | None, cause: st
     return Why(cause or found.name, f"{found.name}: {found.message}", verdict=verdict)
 
 
-def _pause_over(rollout: Rollout, now: datetime) -> Transition | None:
+def _pause_over(
+    rollout: Rollout, now: datetime, verdict: StepVerdict | None, baseline: Mapping[str, Any] | None
+) -> Transition | None:
     """The end of a pause that the plan has given one; every other waits for somebody."""
     lasts = rollout.at.max_duration_s
-    if rollout.cause != "step" or lasts is None or rollout.elapsed_s(now) < lasts:
+    if rollout.cause != "step" or lasts is None:
         return None
-    return _enter(rollout, rollout.step + 1, now, Why("pause_over", "The pause is over."))
+    if found := _trouble_at_once(verdict, rollout.plan.error_limit):
+        return _answer(rollout, now, found[0], found[1], verdict)
+    if rollout.elapsed_s(now) < lasts:
+        return None
+    return _enter(rollout, rollout.step + 1, now, Why("pause_over", "The pause is over."), baseline)
 
 
 def _held(
@@ -272,7 +300,7 @@ def _held(
         return _answer(rollout, now, found[0], found[1], verdict)
     late = rollout.progress_s(now) >= plan.deadline_s
     if late and outcome is not Outcome.NO_DATA:
-        told = f"It was not through after {span_text(now - rollout.started_at)}."
+        told = f"It was not through after {span_text(timedelta(seconds=rollout.progress_s(now)))}."
         return Transition(_end(rollout, "ABORTED", now, Why("deadline", told, verdict=verdict)))
     longest = rollout.at.max_duration_s
     if outcome is Outcome.PASS or not (late or (longest is not None and elapsed >= longest)):
@@ -315,7 +343,7 @@ def _answer(
     return Transition(_to(rollout, "PAUSED", now, why))
 
 
-def _ask_pause(rollout: Rollout, now: datetime, why: Why) -> Transition | None:
+def _ask_pause(rollout: Rollout, now: datetime, why: Why, _: Mapping[str, Any] | None) -> Transition | None:
     if rollout.state in {"PROMOTING", "BAKING"}:
         raise ConflictError(
             f"{rollout.ref} is promoted already, and only watched.",
@@ -326,23 +354,37 @@ def _ask_pause(rollout: Rollout, now: datetime, why: Why) -> Transition | None:
     return Transition(_to(rollout, "PAUSED", now, why))
 
 
-def _ask_resume(rollout: Rollout, now: datetime, why: Why) -> Transition | None:
+def _ask_resume(
+    rollout: Rollout, now: datetime, why: Why, baseline: Mapping[str, Any] | None
+) -> Transition | None:
+    """Begin the step anew. A pause of the plan's is over, unless something went wrong in it."""
     if rollout.state != "PAUSED":
         return None
-    index = rollout.step + (rollout.at.kind == "pause")
-    return _enter(rollout, index, now, replace(why, cause="resumed"))
+    over = rollout.at.kind == "pause" and rollout.cause in {"step", "manual"}
+    return _let_go_on(rollout, rollout.step + over, now, replace(why, cause="resumed"), baseline)
 
 
-def _ask_advance(rollout: Rollout, now: datetime, why: Why) -> Transition | None:
+def _ask_advance(
+    rollout: Rollout, now: datetime, why: Why, baseline: Mapping[str, Any] | None
+) -> Transition | None:
     why = replace(why, cause="advanced")
     if rollout.state == "PROMOTING":
         return None
     if rollout.state == "BAKING":
         return Transition(_end(rollout, "PROMOTED", now, why))
-    return _enter(rollout, rollout.step + 1, now, why)
+    return _let_go_on(rollout, rollout.step + 1, now, why, baseline)
 
 
-def _ask_abort(rollout: Rollout, now: datetime, why: Why) -> Transition | None:
+def _let_go_on(
+    rollout: Rollout, index: int, now: datetime, why: Why, baseline: Mapping[str, Any] | None
+) -> Transition:
+    """Somebody decides that it goes on, so its deadline begins anew."""
+    entered = _enter(rollout, index, now, why, baseline)
+    spent = max(0.0, (now - rollout.started_at).total_seconds())
+    return replace(entered, rollout=replace(entered.rollout, held_s=spent))
+
+
+def _ask_abort(rollout: Rollout, now: datetime, why: Why, _: Mapping[str, Any] | None) -> Transition | None:
     why = replace(why, reason=why.reason or f"{why.actor} ended it.")
     if rollout.state == "BAKING":
         return Transition(_end(rollout, "ROLLED_BACK", now, why), ("roll_back",))

@@ -247,8 +247,6 @@ class Office:
         )
         if decided is None:
             return False
-        if decided.rollout.state == "BAKING" and decided.rollout.baseline is None:
-            decided = replace(decided, rollout=replace(decided.rollout, baseline=baseline))
         self._go(sight, rollout, decided, verdict)
         return True
 

@@ -12,6 +12,7 @@ from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import IntegrityError, UsageError
 from mlx_platform.core.text import printable
 from mlx_platform.core.values import frozen
+from mlx_platform.serving.rollout.counts import ArmCounts
 from mlx_platform.serving.rollout.plan import Plan, Step, plan_from_document
 
 State = Literal[
@@ -53,13 +54,14 @@ class Rollout:
         started_at: when it began.
         state_since: when it came into this state.
         step_since: when this window began.
-        held_s: how long it was paused before; the present pause is not in it.
+        held_s: seconds since it began that the deadline does not count: those of pauses, without the present
+            one, and all of them before somebody last let it go on.
         controller: the server that judges.
         cause: a word for why it is in this state, such as `no_data`.
         reason: the same as a sentence, or what somebody said.
         actor: who brought it there.
         verdicts: the metrics of the look that led here, as `MetricVerdict.document` has them.
-        baseline: what was counted of the stable version before the promotion, which baking compares with.
+        baseline: what is kept of the stable version's counts of earlier windows; baking compares with it.
         overridden: what was let pass by hand when it began, as `mlx promote --override` names it.
         event: the number of its last event; 0 before the first is written.
     """
@@ -113,7 +115,7 @@ class Rollout:
         return max(0.0, (now - self.step_since).total_seconds())
 
     def progress_s(self, now: datetime) -> float:
-        """Seconds since the rollout began, without those in which it was paused."""
+        """Seconds that the deadline counts: since it began or somebody let it go on, without pauses."""
         paused = (now - self.state_since).total_seconds() if self.state == "PAUSED" else 0.0
         return max(0.0, (now - self.started_at).total_seconds() - self.held_s - max(0.0, paused))
 
@@ -170,7 +172,9 @@ def _read(document: Mapping[str, Any], plan: Plan, number: int) -> Rollout:
     if step >= len(plan.steps):
         raise ValueError(f"there is no step {step}")
     verdicts = tuple(_table(verdict) for verdict in document.get("verdicts", ()))
-    baseline = document.get("baseline")
+    baseline = None if document.get("baseline") is None else _table(document["baseline"])
+    if baseline is not None:
+        ArmCounts.from_document(baseline)
     return Rollout(
         id=_text(document, "id", needed=True),
         model=_text(document, "model", needed=True),
@@ -194,7 +198,7 @@ def _read(document: Mapping[str, Any], plan: Plan, number: int) -> Rollout:
         reason=_text(document, "reason"),
         actor=_text(document, "actor"),
         verdicts=verdicts,
-        baseline=None if baseline is None else _table(baseline),
+        baseline=baseline,
         overridden=tuple(str(name) for name in document.get("overridden", ())),
         event=number,
     )

@@ -1,5 +1,6 @@
 """`mlx rollout pause`, `resume`, `advance`, `abort`: what somebody decides about a rollout that goes on."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from mlx_platform.core.errors import ConflictError
@@ -7,15 +8,21 @@ from mlx_platform.core.report import Fact, Report, Result
 from mlx_platform.registry.journal import check_reason
 from mlx_platform.serving.rollout.carrying import carry_out, production_in
 from mlx_platform.serving.rollout.machine import Command, Request, next_state
-from mlx_platform.serving.rollout.state import Rollout
+from mlx_platform.serving.rollout.state import Rollout, State
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.events import deliver_pending
 from mlx_platform.workflows.rollouts import page
 from mlx_platform.workflows.rollouts.seen import Seen, see
 
 _ATTEMPTS = 5
-_TAKEN_BACK = {"ABORTED", "ROLLED_BACK"}
-_BY_ITSELF = {"moved", "promoted", "rolled_back"}
+_TAKEN_BACK: frozenset[State] = frozenset({"ABORTED", "ROLLED_BACK"})
+_ON_ITS_WAY: frozenset[State] = frozenset({"SHADOW", "STEP", "PAUSED", "PROMOTING", "COMPLETED"})
+_WANTED: Mapping[Command, frozenset[State]] = {  # where each of them leads
+    "pause": frozenset({"PAUSED"}),
+    "resume": _ON_ITS_WAY,
+    "advance": _ON_ITS_WAY | {"PROMOTED"},
+    "abort": _TAKEN_BACK,
+}
 
 
 def pause(context: Context, name: str, *, reason: str = "") -> Result:
@@ -38,7 +45,8 @@ def pause(context: Context, name: str, *, reason: str = "") -> Result:
 def resume(context: Context, name: str, *, reason: str = "") -> Result:
     """Let a rollout that is paused go on.
 
-    The step begins anew with counts of its own. A pause of the plan's ends, and the next step begins.
+    The step begins anew with counts of its own, and so does the deadline. A pause of the plan's ends, and the
+    next step begins; if something went wrong in it, the pause begins anew.
 
     Args:
         context: the command's context.
@@ -97,9 +105,12 @@ def _decide(context: Context, name: str, command: Command, reason: str) -> Resul
         if command == "abort" and seen.rollout.state in _TAKEN_BACK:
             return _result(context, seen, None, command, ())
         transition = next_state(
-            seen.rollout, now=seen.now, production=production_in(seen.sight, seen.rollout.channel),
+            seen.rollout,
+            now=seen.now,
+            production=production_in(seen.sight, seen.rollout.channel),
             request=request,
-        )  # fmt: skip
+            baseline=seen.window.arm("stable").document(),
+        )
         if transition is None:
             return _result(context, seen, None, command, ())
         try:
@@ -108,7 +119,7 @@ def _decide(context: Context, name: str, command: Command, reason: str) -> Resul
             conflict = error
             continue
         after = replace(transition.rollout, event=event.number)
-        if after.cause in _BY_ITSELF:  # what the alias had decided already came first
+        if after.state not in _WANTED[command]:  # what the alias had decided already came first
             conflict = _overtaken(after)
             continue
         return _result(context, seen, after, command, deliver_pending(context, name))
