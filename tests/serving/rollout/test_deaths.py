@@ -1,3 +1,4 @@
+import fcntl
 import os
 import signal
 import subprocess
@@ -101,3 +102,26 @@ def test_a_file_that_is_no_mark_is_a_death_at_its_time(tmp_path):
     (folder / "old").write_text("nonsense")
     os.utime(folder / "old", (time.time() - 60,) * 2)
     assert Marks(tmp_path, "a").deaths("r1", 1) == 1
+
+
+def test_what_is_kept_is_one_mark_and_nothing_of_what_is_over(tmp_path):
+    folder = tmp_path / "marks"
+    marks = Marks(folder, "host-1")
+    marks.keep(("r1", 1))
+    (mark,) = (folder / "r1.1").iterdir()
+    os.utime(mark, (5, 5))
+    marks.keep(("r1", 1))
+    assert mark.stat().st_mtime > 5  # still there
+    marks.keep(("r2", 0), {"r1"})
+    assert [path.name for path in folder.iterdir()] == ["r2.0"]
+    marks.keep(None)
+    assert not list((folder / "r2.0").iterdir())
+
+
+def test_two_who_look_at_once_see_the_same(tmp_path):
+    holder = _Holder(tmp_path, "a")
+    holder.end(signal.SIGKILL)
+    other = os.open(tmp_path / "r1.2" / "a", os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_SH)  # as somebody does who looks
+    assert Marks(tmp_path, "reader").deaths("r1", 2) == 1
+    os.close(other)

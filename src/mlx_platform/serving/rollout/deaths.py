@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,6 +51,21 @@ class Marks:
             return
         self._held = (path, descriptor)
         self.touch()
+
+    def keep(self, held: tuple[str, int] | None, over: Iterable[str] = ()) -> None:
+        """Say which candidate this process has loaded, of a rollout and its step, and that it is still there.
+
+        Args:
+            held: None where it has none.
+            over: rollouts of which nothing is to be left.
+        """
+        for rollout in over:
+            self.forget(rollout)
+        if held is None:
+            self.clear()
+        else:
+            self.set(*held)
+            self.touch()
 
     def touch(self) -> None:
         """Say that this process is still there."""
@@ -109,7 +125,7 @@ def _life(path: Path) -> tuple[int, int] | None:
     """The first and the last moment of a mark that nobody holds; None for one that is held."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same moment
         began = os.read(descriptor, 32)
         last = os.fstat(descriptor).st_mtime_ns
     except BlockingIOError:

@@ -1,7 +1,8 @@
 """This server's part in a rollout: the candidate beside the stable version, and requests shared between them.
 
-What is shared follows the state that was read last, and holds as long as somebody leads: once the lease has
-ended, or the registry is away for as long, the stable version answers everything.
+What is shared follows the state that was read last, before anything is written; and it holds as long as
+somebody leads: once the lease has ended, or the registry is away for as long, the stable version answers
+everything. Neither the registry nor the disk is waited for on the event loop.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -62,6 +64,12 @@ class Participant:
         self._office = office
         self._marks = marks
         self._aside = Aside("mlx-rollout")
+        self._disk = Aside("mlx-rollout-marks")
+        self._mark: tuple[str, int] | None = None  # what the disk should say
+        self._marked: tuple[str, int] | None = None  # and says
+        self._over: frozenset[str] = frozenset()  # rollouts of which it should say nothing more
+        self._marks_kept = True
+        self._marking: asyncio.Task[bool] | None = None
         self._standing = Standing()
         self._candidate: Served | None = None
         self._loading: asyncio.Task[None] | None = None
@@ -88,7 +96,11 @@ class Participant:
         self._share(None)
         with suppress(Exception):
             await self._aside.do(partial(self._office.goodbye, own), _FAREWELL_SECONDS)
-        self._marks.clear()
+        self._mark = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                while not await asyncio.shield(self._keep_marks()):  # noqa: ASYNC110 - a disk sets no event
+                    await asyncio.sleep(_TICK_SECONDS)
 
     def document(self) -> dict[str, Any]:
         """How it stands, JSON-ready; for any thread."""
@@ -139,13 +151,23 @@ class Participant:
     # Within
 
     def _see(self, sight: Sight | None) -> None:
-        if sight is not None and (self._turning is None or self._turning.done()):
+        if sight is None:
+            return
+        self._read(sight)
+        if self._turning is None or self._turning.done():
             self._turning = asyncio.ensure_future(self._turn(sight))
 
+    def _read(self, sight: Sight) -> None:
+        """Route as the registry says; that may not wait until something has been written there."""
+        known, found = self._standing, self._office.read(sight)
+        if found.seen >= known.seen:  # else it was looked at before a transition of our own
+            self._standing = replace(found, deaths=known.deaths) if _same_window(known, found) else found
+            self._settle()
+
     async def _turn(self, sight: Sight) -> None:
-        turn = partial(self._office.turn, sight, self._own())
+        before = self._standing
         try:
-            self._standing = await self._aside.do(turn, _PATIENCE)
+            found = await self._aside.do(partial(self._office.turn, sight, self._own()), _PATIENCE)
         except StillBusyError:
             return
         except Exception as error:  # noqa: BLE001 - whatever the registry holds, what is served goes on
@@ -155,12 +177,18 @@ class Participant:
             self.trouble = trouble
         else:
             self.trouble = ""
+            if self._standing is before or found.seen >= self._standing.seen:
+                self._standing = found
+            elif _same_window(self._standing, found):
+                self._standing = replace(self._standing, deaths=found.deaths)
         self._settle()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self._settle()
+            if self._mark is not None:
+                self._keep_marks()  # that it is still there
 
     def _own(self) -> Own | None:
         rollout = self._arms.rollout
@@ -178,6 +206,8 @@ class Participant:
         except Exception:  # the rim: no fault of a rollout may reach a caller
             _logger.exception("The rollout of %s could not be followed.", self._router.name)
             self._share(None)
+        if self._mark != self._marked or self._over:
+            self._keep_marks()
 
     def _follow(self) -> None:
         rollout = self._standing.rollout
@@ -185,13 +215,12 @@ class Participant:
             self._leave(self._arms.rollout)
         if rollout is None:
             return
-        self._marks.touch()
         self._follower.held |= {str(rollout.stable), str(rollout.candidate)}
         self._router.observer = self._arms
         if self._candidate is not None and self._candidate not in self._router.loaded:
             self._candidate = None  # another version needed the room
         if rollout.state == "BAKING":
-            self._marks.set(rollout.id, rollout.window)
+            self._mark = (rollout.id, rollout.window)
         elif (self._standing.deaths or 0) >= DEADLY:
             self._problem = "Processes died with it, so it is not loaded."
             self._share(None)
@@ -199,7 +228,7 @@ class Participant:
         elif self._candidate is None:
             self._begin_to_load(rollout)
         else:
-            self._marks.set(rollout.id, rollout.window)
+            self._mark = (rollout.id, rollout.window)
         self._share(rollout)
         pair = (self._router.stable, self._candidate) if self._candidate is not None else None
         self._arms.follow(rollout, pair if self._copies(rollout) else None)
@@ -210,7 +239,8 @@ class Participant:
         percent = 0.0
         if rollout is not None and candidate is not None and router.stable.version == str(rollout.stable):
             if rollout.state == "BAKING":
-                percent = 100.0  # the alias has moved, and the follower is about to
+                # The alias has moved, and the follower is about to; or it went back, and the follower has.
+                percent = 100.0 if self._standing.production == rollout.candidate else 0.0
             elif self._office.fresh(rollout):
                 percent = rollout.split[0]
         if rollout is None or candidate is None or candidate is router.stable:
@@ -235,20 +265,22 @@ class Participant:
 
     def _begin_to_load(self, rollout: Rollout) -> None:
         loading = self._loading is not None and not self._loading.done()
-        if loading or rollout.state not in ROUTED or str(rollout.stable) != self._router.stable.version:
+        if loading or self._standing.deaths is None:
+            return
+        if rollout.state not in ROUTED or str(rollout.stable) != self._router.stable.version:
             return
         if self._setback is not None and self._setback.holds(rollout.candidate):
             return
-        self._marks.set(rollout.id, rollout.window)  # before: it may end this process
+        self._mark = (rollout.id, rollout.window)
         self._loading = asyncio.ensure_future(self._load(rollout))
 
     async def _load(self, rollout: Rollout) -> None:
         try:
-            served = await self._follower.bring(rollout.candidate)
+            served = await self._bring(rollout.candidate)
         except Exception as error:  # noqa: BLE001 - of every kind there is; the stable version goes on
             self._setback = Setback.of(rollout.candidate, error, self._setback)
             self._problem = self._setback.message
-            self._marks.clear()
+            self._mark = None
             _logger.warning("%s could not be loaded: %s", rollout.ref, self._problem)
             return
         self._setback, self._problem = None, ""
@@ -263,11 +295,16 @@ class Participant:
         self._candidate = served
         self._settle()
 
+    async def _bring(self, number: int) -> Served:
+        if not await asyncio.shield(self._keep_marks()):  # before: it may end this process
+            raise StillBusyError("The disk does not say that the candidate is loaded.")
+        return await self._follower.bring(number)
+
     def _drop_candidate(self) -> None:
         candidate, self._candidate = self._candidate, None
         if candidate is not None:
             self._follower.let_go(candidate, now=True)
-        self._marks.clear()
+        self._mark = None
 
     def _leave(self, rollout: Rollout) -> None:
         """The rollout is over: what is not served is let go, the candidate at once unless it was promoted."""
@@ -275,13 +312,41 @@ class Participant:
         self._router.observer = None
         self._share(None)
         self._setback, self._problem = None, ""
-        self._marks.forget(rollout.id)
+        self._mark = None
+        self._over |= {rollout.id}
         self._follower.held -= {str(rollout.stable), str(rollout.candidate)}
         wanted = str(self._standing.production)
         for served in self._router.loaded:
             if served.version not in {wanted, self._router.stable.version}:
                 self._follower.let_go(served, now=served is self._candidate)
         self._candidate = None
+
+    def _keep_marks(self) -> "asyncio.Task[bool]":
+        """Have the disk say what it should; whether it does, in the end."""
+        if self._marking is None or self._marking.done():
+            self._marking = asyncio.ensure_future(self._write_marks())
+        return self._marking
+
+    async def _write_marks(self) -> bool:
+        while True:
+            mark, over = self._mark, self._over
+            try:
+                await self._disk.do(partial(self._marks.keep, mark, over), _PATIENCE)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with the disk, what is served goes on
+                level = logging.WARNING if self._marks_kept else logging.DEBUG
+                _logger.log(level, "The disk does not say which candidate is loaded: %s", said(error))
+                self._marks_kept = False
+                return False
+            self._marks_kept, self._marked, self._over = True, mark, self._over - over
+            if mark == self._mark and not self._over:
+                return True
+
+
+def _same_window(one: Standing, other: Standing) -> bool:
+    """Whether both are of the same window of the same rollout."""
+    if one.rollout is None or other.rollout is None:
+        return False
+    return (one.rollout.id, one.rollout.window) == (other.rollout.id, other.rollout.window)
 
 
 def take_part(followed: Followed, router: Router, follower: Follower, arms: Arms) -> Participant:
