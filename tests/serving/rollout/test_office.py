@@ -15,7 +15,7 @@ from mlx_platform.serving.rollout.carrying import promote
 from mlx_platform.serving.rollout.counts import Window
 from mlx_platform.serving.rollout.lookbook import read_looks
 from mlx_platform.serving.rollout.office import Own
-from mlx_platform.serving.rollout.plan import MetricRule
+from mlx_platform.serving.rollout.plan import MetricRule, Step
 from mlx_platform.serving.rollout.publication import published
 
 
@@ -117,6 +117,20 @@ def test_a_promoted_version_that_fails_is_taken_back(fleet, process, time):
     assert fleet.catalog.resolve(f"{MODEL}/{NUMBERS['slow']}").quarantined
     back = fleet.catalog.history(MODEL, alias="production")[0]
     assert (back.kind, back.evidence["rollout"]) == ("rollback", "r1")
+
+
+def test_a_slow_version_is_taken_back_although_a_pause_was_resumed_before_its_promotion(fleet, process, time):
+    fleet.roll_out("slow", replace(PLAN, steps=(PLAN.steps[1], Step("pause"), PLAN.steps[2])))
+    one = process()
+    passes(one, time)
+    assert fleet.states == ["STEP 0", "PAUSED 1"]
+    fleet.ask("resume")
+    one.turn()
+    assert (fleet.rollout.state, fleet.rollout.baseline["n"]) == ("BAKING", 400)
+    one.counts(requests=400, slower=50.0)
+    time.passes(1.5)
+    one.turn()
+    assert (fleet.rollout.state, fleet.rollout.cause, fleet.production) == ("ROLLED_BACK", "p99", 1)
 
 
 def test_another_process_takes_over_once_the_lease_has_ended(fleet, process, time):
