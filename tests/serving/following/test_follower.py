@@ -37,11 +37,15 @@ class GatedDesk(Desk):
         self.gate = threading.Event()
         self.gate.set()
         self.begun = []
+        self.models = []
+        self.most = 0
 
     def obtain(self, number, before):
         self.begun.append(number)
         self.gate.wait(60)
-        return super().obtain(number, before)
+        self.models.append(super().obtain(number, before))
+        self.most = max(self.most, sum(model.session._session is not None for model in self.models))
+        return self.models[-1]
 
 
 class Stage:
@@ -55,6 +59,7 @@ class Stage:
         self.desk.interval = 0.01
         self.assembly = Assembly(settings.serving, embedder=None, light=None, feed=None, versions=VERSIONS)
         model = Model.load(project.package(1), name="digits", version="1", device="cpu", threads=1)
+        self.desk.models.append(model)
         writer = open_log(settings.serving, "digits", "1")
         self.router = Router(self.assembly.make(model, writer))
         self.marks = Marks(project.folder / "marks", "this")
@@ -178,21 +183,81 @@ def test_only_the_newest_of_many_wishes_counts(project):
     play(project, scenario)
 
 
-def test_there_are_never_more_than_two_versions_in_memory(project):
+def test_there_are_never_more_than_two_versions_in_memory_though_one_has_to_finish(project):
     async def scenario(stage):
-        most = 0
+        first = stage.router.stable
+        exchange = first.open("slow", "predict", {}, None)
+        stage.move(2)
+        await stage.until(lambda: stage.version == "2" and first not in stage.router.loaded)
+        stage.move(3)
+        await stage.until(lambda: stage.follower.sight.holders["production"] == 3)
+        await stage.until(wait_for_look(stage))
+        assert stage.desk.begun == [2]
+        await first.predict([[1.0, 2.0, 3.0, 4.0]], exchange)
+        stage.router.finish(first, exchange, status=200, error="")
+        await stage.until(lambda: stage.version == "3")
+        assert stage.desk.most == VERSIONS
+        assert stage.follower.setback is None
 
-        def count(_):
-            nonlocal most
-            most = max(most, len(stage.router.loaded))
+    play(project, scenario, keep_warm_s=0)
 
-        stage.follower.listeners.append(count)
-        for number in (2, 3, 1, 2):
-            stage.move(number)
-            await stage.until(lambda number=number: stage.version == str(number))
-        assert most == VERSIONS
+
+def full(_model):
+    raise OSError(28, "No space left on device")
+
+
+def test_who_is_promoted_while_a_candidate_is_loaded_waits_for_it(project, caplog):
+    async def scenario(stage):
+        forgotten = []
+        stage.marks.forget = forgotten.append
+        stage.desk.remember = full
+        stage.desk.gate.clear()
+        candidate = asyncio.ensure_future(stage.follower.bring(2))
+        await stage.until(lambda: stage.desk.begun == [2])
+        stage.move(3)
+        await stage.until(lambda: stage.follower.sight.holders["production"] == 3)
+        await stage.until(wait_for_look(stage))
+        stage.desk.gate.set()
+        assert (await candidate).version == "2"
+        await stage.until(lambda: stage.version == "3")
+        assert sum(stage.follower._failures.values()) == 0
+        await stage.until(lambda: forgotten == ["digits-3"])
 
     play(project, scenario)
+    assert "Version 3 could not be noted for a start without the registry" in caplog.text
+
+
+def test_what_a_switch_leaves_for_later_waits_for_the_thread_that_loads(project):
+    async def scenario(stage):
+        two = await stage.follower.bring(2)
+        stage.desk.gate.clear()
+        async with stage.follower._one_at_a_time:  # a candidate comes first
+            stage.move(2)
+            await stage.until(lambda: stage.router.stable is two)
+            candidate = asyncio.ensure_future(stage.follower._load(3))
+            await stage.until(lambda: stage.desk.begun == [2, 3])
+            stage.desk.gate.set()
+            await candidate
+        await stage.until(lambda: stage.desk.recall() is not None and stage.desk.recall()[0] == "2")
+
+    play(project, scenario)
+
+
+def test_a_warm_version_that_is_asked_for_anew_is_not_let_go_of_by_an_old_timer(project):
+    async def scenario(stage):
+        candidate = await stage.follower.bring(2)
+        stage.follower.held = {"2"}
+        stage.follower.let_go(candidate)
+        assert await stage.follower.bring(2) is candidate
+        assert stage.follower._timers == {}
+        stage.follower.let_go(candidate)
+        stage.router.try_out(candidate)  # whoever had it all the time
+        timer = stage.follower._timers["2"]
+        await stage.until(lambda: stage.follower._timers["2"] is not timer)
+        assert stage.router.candidate is candidate
+        assert candidate.arm == "canary"
+
+    play(project, scenario, keep_warm_s=0.05)
 
 
 def test_a_candidate_is_brought_beside_what_serves_and_let_go_of(project):

@@ -1,16 +1,20 @@
 """What is counted of a rollout, and what is not."""
 
 import asyncio
+import threading
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
-from rollout_stage import NOON, ROW, make_rollout, play, shuffled
+from rollout_stage import NOON, ROW, make_rollout, play, shuffled, until
 
 from mlx_platform.core.errors import UnavailableError, UsageError
 from mlx_platform.serving.devices.standby import RULE_ARM
 from mlx_platform.serving.identity import Identity
+from mlx_platform.serving.rollout import observer as module
 from mlx_platform.serving.rollout.counts import Window
+from mlx_platform.serving.rollout.failing import failed
 from mlx_platform.serving.rollout.plan import AbRule, MetricRule
 from mlx_platform.serving.router import Split
 from mlx_platform.traffic.feedback import Feedback
@@ -92,6 +96,46 @@ def test_an_answer_with_nan_has_failed_although_it_was_given(folders):
 
     counts = play(folders, scenario)
     assert (counts.requests, counts.errors) == (1, 1)
+
+
+@pytest.mark.parametrize("rows", [1, module.LARGE_BYTES])
+def test_a_long_answer_is_looked_through_beside_the_event_loop(folders, monkeypatch, rows):
+    threads = []
+
+    def noting(exchange, status):
+        threads.append(threading.current_thread())
+        return failed(exchange, status)
+
+    monkeypatch.setattr(module, "failed", noting)
+
+    async def scenario(stage):
+        stage.arms.follow(make_rollout(**WEIGHT), None)
+        served = stage.pair[0]
+        exchange = served.open("r", "predict", {}, None)
+        await served.predict([ROW], exchange)
+        exchange.outputs = {"x": np.full(rows, np.nan)}
+        stage.router.finish(served, exchange, status=200, error="")
+        await until(lambda: not stage.arms._looking)
+        return stage.arms.window.arm("stable")
+
+    counts = play(folders, scenario)
+    assert (counts.requests, counts.errors) == (1, 1)
+    assert [thread is threading.current_thread() for thread in threads] == [rows == 1]
+
+
+def test_a_long_answer_does_not_count_for_a_window_that_began_meanwhile(folders):
+    async def scenario(stage):
+        stage.arms.follow(make_rollout(**WEIGHT), None)
+        served = stage.pair[0]
+        exchange = served.open("r", "predict", {}, None)
+        await served.predict([ROW], exchange)
+        exchange.outputs = {"x": np.zeros(module.LARGE_BYTES)}
+        stage.router.finish(served, exchange, status=200, error="")
+        stage.arms.follow(replace(make_rollout(**WEIGHT), window=2), None)
+        await until(lambda: not stage.arms._looking)
+        return stage.arms.window
+
+    assert play(folders, scenario).arms == {}
 
 
 def test_an_answer_of_a_fixed_rule_is_a_failure_of_the_version(folders):
@@ -240,6 +284,17 @@ def test_feedback_about_an_earlier_window_comes_too_late(folders):
         return late, stage.arms.take(told("b", bought=True)), stage.arms.take(told("c", "1", bought=True))
 
     assert play(folders, scenario) == ("late", "late", "unknown")
+
+
+def test_what_became_of_a_request_before_the_window_is_late_whoever_answered_it(folders):
+    async def scenario(stage):
+        rollout = with_business(make_rollout(**WEIGHT), "bought")
+        stage.arms.follow(replace(rollout, window=2, step_since=NOON + timedelta(seconds=1)), None)
+        early = stage.arms.take(told("a", "2", bought=True))
+        entry = replace(told("a", "2", bought=True), time=NOON + timedelta(seconds=1))
+        return early, stage.arms.take(entry), stage.arms.window.arm("canary").outcomes["bought"].count
+
+    assert play(folders, scenario) == ("late", "counted", 1)
 
 
 def test_the_metric_of_an_ab_test_counts_numbers_and_keeps_their_spread(folders):

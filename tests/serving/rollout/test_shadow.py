@@ -201,6 +201,27 @@ def test_on_a_server_that_is_never_idle_a_copy_goes_now_and_then(folders, monkey
     assert play(folders, scenario) == (1, 2, 3)
 
 
+class Untouchable(np.ndarray):
+    """An array that nobody may copy."""
+
+    def copy(self, *_):
+        raise MemoryError
+
+
+def test_what_does_not_fit_is_not_even_copied(folders):
+    async def scenario(stage):
+        stage.arms.follow(make_rollout(), stage.pair)
+        served = stage.pair[0]
+        exchange = served.open("r", "predict", {}, None)
+        await served.predict([ROW], exchange)
+        exchange.outputs = {"x": np.zeros(20_000).view(Untouchable)}
+        stage.router.finish(served, exchange, status=200, error="")
+        await stage.settle()
+        return sums(stage)
+
+    assert play(folders, scenario, shadow={"max_bytes": 40_000})["dropped", "bytes"] == 1
+
+
 def test_copies_that_hold_too_much_memory_are_dropped(folders):
     async def scenario(stage):
         stage.arms.follow(make_rollout(), stage.pair)

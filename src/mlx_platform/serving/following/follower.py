@@ -9,7 +9,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -49,6 +48,8 @@ class Marks(Protocol):
 
 class Follower:
     """Lives on the event loop of the server.
+
+    Whoever loads or notes something does so with `_one_at_a_time`, since there is one thread for it.
 
     Attributes:
         sight: what the last look saw; None before the first, and while the registry cannot be seen.
@@ -110,11 +111,11 @@ class Follower:
             Exception: anything else that went wrong with it.
         """
         served = self._find(number)
-        if served is not None:
-            return served
-        async with self._one_at_a_time:
-            served = self._find(number)
-            return served if served is not None else await self._load(number)
+        if served is None:
+            async with self._one_at_a_time:
+                served = self._find(number) or await self._load(number)
+        self._stop_timer(served)  # whoever asked for it says when it may go
+        return served
 
     def let_go(self, served: Served, *, now: bool = False) -> None:
         """Send nobody to a version any more, and unload it: after a while, or as soon as it is idle."""
@@ -124,10 +125,7 @@ class Follower:
         if now or not (self._keep_warm or served.version in self.held):
             self._spawn(self._unload(served))
             return
-        self._stop_timer(served)
-        loop = asyncio.get_running_loop()
-        delay = max(self._keep_warm, self._desk.interval)  # what is held is looked at again and again
-        self._timers[served.version] = loop.call_later(delay, self._expire, served)
+        self._wait_for_expiry(served)
 
     def document(self) -> dict[str, Any]:
         """How it stands, JSON-ready; for any thread."""
@@ -222,23 +220,38 @@ class Follower:
                     self.let_go(served)  # overtaken by a newer wish
                 continue
             self._take(served, time.monotonic() - began)
-            # Only notes for later, which may wait for a disk.
-            with suppress(Exception):
-                await self._hands.do(partial(self._desk.remember, served.engine.model), _LOAD_SECONDS)
-                await self._hands.do(partial(self._marks.forget, self._mark_of(target)), _LOAD_SECONDS)
+            self._spawn(self._note_down(served))
+
+    async def _note_down(self, served: Served) -> None:
+        """Leave notes for later. They may have to wait for a load or a disk, and no switch waits for them."""
+        number = int(served.version)
+        notes: dict[str, Callable[[], Any]] = {
+            "for a start without the registry": partial(self._desk.remember, served.engine.model),
+            "as one that ends no process": partial(self._marks.forget, self._mark_of(number)),
+        }
+        for what, note in notes.items():
+            try:
+                async with self._one_at_a_time:
+                    await self._hands.do(note, _LOAD_SECONDS)
+            except Exception as error:  # noqa: BLE001 - of every kind there is; it serves all the same
+                _logger.warning("Version %d could not be noted %s: %s", number, what, said(error))
 
     async def _try(self, target: int) -> Served:
         """Bring a version, unless that has ended processes before."""
         served = self._find(target)
         if served is not None:
             return served
+        async with self._one_at_a_time:  # somebody may be loading a candidate, which may be this one
+            return self._find(target) or await self._load_marked(target)
+
+    async def _load_marked(self, target: int) -> Served:
         mark = self._mark_of(target)
         deaths = await self._hands.do(partial(self._marks.deaths, mark, 0), _LOAD_SECONDS)
         if deaths >= _MOST_DEATHS:
             raise DeadlyError(f"{deaths} processes that began to load it ended without being asked.")
         await self._hands.do(partial(self._marks.set, mark, 0), _LOAD_SECONDS)
         try:
-            return await self.bring(target)
+            return await self._load(target)
         finally:
             self._marks.clear()
 
@@ -295,8 +308,14 @@ class Follower:
         return served
 
     async def _make_room(self) -> None:
-        """Unload what nobody is sent to, so that there are never more versions than memory is shared by."""
-        while len(self._router.loaded) >= VERSIONS:
+        """Unload what nobody is sent to, so that there are never more versions than memory is shared by.
+
+        A version that was taken out has its memory until it has finished the requests that it has.
+        """
+        while len(self._router.loaded) + len(self._endings) >= VERSIONS:
+            if self._endings:
+                await asyncio.wait(tuple(self._endings))
+                continue
             spare = next(served for served in self._router.loaded if served is not self._router.stable)
             await self._unload(spare)
 
@@ -312,10 +331,16 @@ class Follower:
         self._router.add_up(served)
         _logger.info("Version %s was unloaded.", served.version)
 
+    def _wait_for_expiry(self, served: Served) -> None:
+        self._stop_timer(served)
+        loop = asyncio.get_running_loop()
+        delay = max(self._keep_warm, self._desk.interval)  # what is held is looked at again and again
+        self._timers[served.version] = loop.call_later(delay, self._expire, served)
+
     def _expire(self, served: Served) -> None:
         self._timers.pop(served.version, None)
         if served.version in self.held:
-            self.let_go(served)
+            self._wait_for_expiry(served)
         elif served not in {self._router.stable, self._router.candidate}:
             self._spawn(self._unload(served))
 

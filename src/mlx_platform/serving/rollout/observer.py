@@ -1,5 +1,6 @@
 """What this server sees of a rollout: how its arms do, what copies come to, what is told of them later."""
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -56,6 +57,7 @@ class Arms:
         self._differences = Differences()
         self._totals: Counter[tuple[str, Arm]] = Counter()
         self._parting: Counter[str] = Counter()
+        self._looking: set[asyncio.Task[None]] = set()
 
     def follow(self, rollout: Rollout, pair: tuple[Served, Served] | None) -> None:
         """Count for this state of a rollout from now on; goes on counting while the window is the same.
@@ -89,9 +91,16 @@ class Arms:
         if arm is None or exchange.started < self._opened or served.engine.closed:
             return
         try:
-            failure = failed(exchange, status)
             if status < 400:
                 self._outcomes.answered(exchange.request_id, arm, self.window.number)
+            if _size(exchange.outputs) > LARGE_BYTES:
+                looking = asyncio.ensure_future(
+                    self._observe_large(served, exchange, status, total, self.window)
+                )
+                self._looking.add(looking)
+                looking.add_done_callback(self._looking.discard)
+                return
+            failure = failed(exchange, status)
             if failure is not None:
                 self._count(arm, total, failure=failure)
         except Exception:  # the rim: whoever asked gets the answer that there is
@@ -110,7 +119,8 @@ class Arms:
 
     def take(self, entry: Feedback) -> str:
         """Count what is told of a request, and say what became of that; see `outcomes.FATES`."""
-        fate = self._outcomes.take(entry, self.window, self._arms.get(entry.version))
+        since = self.rollout.step_since if self.rollout is not None else None
+        fate = self._outcomes.take(entry, self.window, self._arms.get(entry.version), since)
         self.fates[fate] += 1
         return fate
 
@@ -162,14 +172,26 @@ class Arms:
         self.window.arm(arm).observe(seconds, failed=failure)
         return True
 
+    async def _observe_large(
+        self, served: Served, exchange: Exchange, status: int, total: float, window: Window
+    ) -> None:
+        """Count a request whose answer takes long to look through."""
+        try:
+            failure = await _has_failed(served, exchange, status)
+            arm = self._arms.get(served.version)
+            if failure is not None and arm is not None and self.window is window:
+                self._count(arm, total, failure=failure)
+        except Exception:  # the rim, as above
+            _logger.exception("A request of a rollout could not be counted.")
+
     async def _replayed(self, replay: Replay) -> None:
         """Count what the candidate made of a copy, and compare."""
-        if self.rollout is None or self._comparer is None or replay.copy.taken < self._opened:
+        comparer, pair, window = self._comparer, self._pair, self.window
+        if comparer is None or pair is None or replay.copy.taken < self._opened:
             return
-        failure = failed(replay.exchange, replay.status)
-        number = self.window.number
-        found = await self._compared(replay) if failure is False else None
-        if self.rollout is None or self.window.number != number:
+        failure = await _has_failed(pair[1], replay.exchange, replay.status)
+        found = await _compared(pair[1], comparer, replay) if failure is False else None
+        if self.window is not window:
             return
         if not self._count("shadow", replay.seconds, failure=failure is True) or failure:
             return
@@ -179,13 +201,19 @@ class Arms:
         if found is not None and not found.agrees:
             self._differences.add(replay.copy.request_id, found, replay.copy.outputs, replay.exchange.outputs)
 
-    async def _compared(self, replay: Replay) -> Comparison:
-        assert self._comparer is not None  # noqa: S101 - whoever calls has seen it
-        assert self._pair is not None  # noqa: S101 - likewise
-        ours, theirs = replay.copy.outputs, replay.exchange.outputs
-        if _size(ours) <= LARGE_BYTES:
-            return self._comparer.compare(ours, theirs)
-        return await self._pair[1].beside(partial(self._comparer.compare, ours, theirs))
+
+async def _compared(served: Served, comparer: Comparer, replay: Replay) -> Comparison:
+    ours, theirs = replay.copy.outputs, replay.exchange.outputs
+    if _size(ours) <= LARGE_BYTES:
+        return comparer.compare(ours, theirs)
+    return await served.beside(partial(comparer.compare, ours, theirs))
+
+
+async def _has_failed(served: Served, exchange: Exchange, status: int) -> bool | None:
+    """What `failed` says, without holding up the event loop over a long answer."""
+    if _size(exchange.outputs) <= LARGE_BYTES:
+        return failed(exchange, status)
+    return await served.beside(partial(failed, exchange, status))
 
 
 def _size(outputs: Columns) -> int:

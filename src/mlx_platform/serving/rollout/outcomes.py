@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from mlx_platform.serving.metrics import Sample
@@ -61,20 +62,25 @@ class Outcomes:
         if self._metrics:
             self._answered.note(request_id, (arm, window))
 
-    def take(self, entry: Feedback, window: Window, arm: Arm | None = None) -> str:
+    def take(
+        self, entry: Feedback, window: Window, arm: Arm | None = None, since: datetime | None = None
+    ) -> str:
         """Count an entry.
 
         Args:
             entry: what was told.
             window: that is being counted.
             arm: who answered the request, where the caller knows it and this server may not.
+            since: when the window began. Of such a request nobody here knows the window; what became of it
+                before then belongs to an earlier one.
 
         Returns:
             One of `FATES`.
         """
         known = self._answered.find(entry.request_id)
         if known is None and arm is not None:
-            known = (arm, window.number)
+            early = since is not None and entry.time < since
+            known = (arm, window.number - early)
         fates = {self._take_one(entry, name, known, window) for name in entry.outcomes}
         return next(fate for fate in FATES if fate in fates)
 

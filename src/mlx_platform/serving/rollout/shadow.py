@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from mlx_platform.core.settings import ServingSettings
-from mlx_platform.core.tensors import Array
+from mlx_platform.core.tensors import Array, Columns
 from mlx_platform.serving.cache.answers import SEMANTIC
 from mlx_platform.serving.exchange import SHADOW, Exchange
 from mlx_platform.serving.job import LOW
@@ -117,12 +117,13 @@ class Shadow:
         """Weigh what was taken in this turn of the loop: all answers to it are written by now."""
         fresh, self._fresh = self._fresh, []
         for exchange in fresh:
-            copy = _copy_of(exchange)
-            if self._held + copy.nbytes > self._limits.max_bytes:
+            inputs = exchange.feeds if exchange.endpoint == "infer" else exchange.inputs
+            nbytes = sum(map(_weight, inputs.values())) + sum(map(_weight, exchange.outputs.values()))
+            if self._held + nbytes > self._limits.max_bytes:
                 self.dropped["bytes"] += 1
                 continue
-            self._held += copy.nbytes
-            self._queue.append(copy)
+            self._held += nbytes
+            self._queue.append(_copy_of(exchange, inputs, nbytes))
         self._pump()
 
     def _pump(self) -> None:
@@ -194,8 +195,7 @@ class Shadow:
         return Replay(copy, exchange, status, error, time.monotonic() - exchange.started)
 
 
-def _copy_of(exchange: Exchange) -> Copy:
-    inputs = exchange.feeds if exchange.endpoint == "infer" else exchange.inputs
+def _copy_of(exchange: Exchange, inputs: Columns, nbytes: int) -> Copy:
     # Rows of a run are views of all its rows, which would stay in memory for as long as any of them does.
     outputs = {name: array.copy() for name, array in exchange.outputs.items()}
     return Copy(
@@ -206,7 +206,7 @@ def _copy_of(exchange: Exchange) -> Copy:
         exchange.tenant,
         exchange.parameters,
         time.monotonic(),
-        sum(map(_weight, inputs.values())) + sum(map(_weight, outputs.values())),
+        nbytes,
     )
 
 
