@@ -5,7 +5,8 @@ next number, on every backend, and that is all the order that compare-and-set ne
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from mlx_platform.core.clock import Clock
@@ -144,9 +145,10 @@ class Ledger:
             journal = self.journal(name)
             last = journal.last(alias)
             holder = last.to_version if last else self._unseen(name, alias, kind)
-            refuse_canary(name, journal, alias)
-            if after is not None:
-                refuse_overtaken(name, journal, alias, after)
+            with self._anchored(name, alias, journal, attempt):
+                refuse_canary(name, journal, alias)
+                if after is not None:
+                    refuse_overtaken(name, journal, alias, after)
             here = holder == target
             if attempt and last != seen and not (here and isinstance(expect, Anything)):
                 # The winner may have died before MLflow's alias followed, and this row has no anchor yet.
@@ -195,9 +197,10 @@ class Ledger:
         """Write a transition of a rollout by compare-and-set; see `Catalog.transition`."""
         check_document(document)
         number = candidate.number if candidate else None
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             journal = self.journal(name)
-            refuse_out_of_turn(name, journal, document, number, after)
+            with self._anchored(name, CANARY, journal, attempt):
+                refuse_out_of_turn(name, journal, document, number, after)
             last = journal.last(CANARY)
             event = next_event(
                 journal,
@@ -223,6 +226,16 @@ class Ledger:
                     raise _perhaps(event, error) from error
                 return written
         raise ConflictError(f"The aliases of {name} move too often right now.", hint="Try again in a moment.")
+
+    @contextmanager
+    def _anchored(self, name: str, alias: str, journal: Journal, attempt: int) -> Iterator[None]:
+        """Refuse a writer whose row came too late only once that row, which stays, is anchored."""
+        try:
+            yield
+        except ConflictError:
+            if attempt:
+                self._settle(name, alias if alias in journal.aliases() else None, journal)
+            raise
 
     def settle(self, name: str, alias: str | None) -> None:
         """Make the anchor, and one of MLflow's aliases, follow the journal; one it never saw stays as it is.
