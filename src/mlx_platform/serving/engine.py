@@ -340,6 +340,7 @@ class Engine:
     ) -> Tensors:
         job = self._submit(feeds, rows, outputs, exchange, joins=joins)
         exchange.jobs.append(job)
+        exchange.computed = True
         try:
             answer = await job.future
         except MlxError as error:

@@ -68,6 +68,7 @@ class Exchange:
     step_seconds: Mapping[str, float] = field(default_factory=dict)
     batch_rows: int = 0
     jobs: list[Job] = field(default_factory=list)
+    computed: bool = False  # whether it had jobs; they are forgotten at its end
     trace: Trace | None = None
     abandoned: bool = False
     tenant: bytes = b""

@@ -30,4 +30,4 @@ def failed(exchange: Exchange, status: int) -> bool | None:
         return None if exchange.cache in _CACHED else not is_sound(exchange.outputs)
     if exchange.abandoned:
         return False
-    return True if exchange.jobs else None
+    return True if exchange.computed else None
