@@ -207,6 +207,33 @@ def test_the_first_seconds_are_left_out_however_many_requests_they_bring(folders
     assert play(folders, scenario) == ({}, 1)
 
 
+def test_nothing_counts_while_the_candidate_does_not_answer_its_share(folders):
+    async def scenario(stage):
+        rollout = with_business(make_rollout(**WEIGHT), "bought")
+        stage.arms.divide(divided=False)
+        stage.arms.follow(rollout, None)
+        await stage.ask(request_id="early")
+        stage.arms.divide(divided=True)
+        await stage.ask(request_id="later")
+        fates = [stage.arms.take(told(name, bought=True)) for name in ("early", "later")]
+        return fates, stage.arms.window.arm("stable").requests
+
+    assert play(folders, scenario) == (["unknown", "counted"], 1)
+
+
+def test_what_became_of_requests_of_the_warm_up_counts_for_nothing(folders):
+    async def scenario(stage):
+        rollout = with_business(make_rollout(**WEIGHT), "bought")
+        stage.arms.follow(replace(rollout, plan=replace(rollout.plan, warmup_requests=2)), None)
+        names = [f"r-{number}" for number in range(4)]
+        for name in names:
+            await stage.ask(request_id=name)
+        fates = [stage.arms.take(told(name, bought=True)) for name in names]
+        return fates, stage.arms.window.arm("stable").requests
+
+    assert play(folders, scenario) == (["unknown", "unknown", "counted", "counted"], 2)
+
+
 def test_a_request_that_began_before_its_window_does_not_count(folders):
     async def scenario(stage):
         served = stage.pair[0]

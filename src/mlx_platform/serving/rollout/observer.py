@@ -5,6 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -46,6 +47,7 @@ class Arms:
         """What was counted since `follow` was told of this window, by this process."""
         self.fates: Counter[str] = Counter(dict.fromkeys(FATES, 0))
         self._settings = settings
+        self._divided = True  # traffic, where it is to be
         self._arms: dict[str, Arm] = {}  # by version
         self._opened = 0.0
         self._seen: Counter[Arm] = Counter()
@@ -77,6 +79,16 @@ class Arms:
         self._copied = rollout.split[1] if pair else 0.0
         self._copy_between(pair if self._copied else None, rollout.plan)
 
+    def divide(self, *, divided: bool) -> None:
+        """Say whether traffic goes to both versions, where the state asks for that.
+
+        Until the candidate is loaded, and while nobody leads, only the stable version answers: counted, that
+        would compare the versions at different times. The warm-up begins where both answer.
+        """
+        if divided and not self._divided:
+            self._opened = time.monotonic()
+        self._divided = divided
+
     def leave(self) -> None:
         """Count nothing more; what is told of earlier requests comes too late from now on."""
         self.rollout = None
@@ -88,10 +100,10 @@ class Arms:
     def observe(self, served: Served, exchange: Exchange, status: int, total: float) -> None:
         """Count a request that is over, with its status and the seconds it took."""
         arm = self._arms.get(served.version)
-        if arm is None or exchange.started < self._opened or served.engine.closed:
+        if arm is None or not self._divided or exchange.started < self._opened or served.engine.closed:
             return
         try:
-            if status < 400:
+            if status < 400 and not self._warms_up(arm):
                 self._outcomes.answered(exchange.request_id, arm, self.window.number)
             if _size(exchange.outputs) > LARGE_BYTES:
                 looking = asyncio.ensure_future(
@@ -119,7 +131,9 @@ class Arms:
 
     def take(self, entry: Feedback) -> str:
         """Count what is told of a request, and say what became of that; see `outcomes.FATES`."""
-        since = self.rollout.step_since if self.rollout is not None else None
+        since = None
+        if self.rollout is not None:
+            since = self.rollout.step_since + timedelta(seconds=self.rollout.plan.warmup_s)
         fate = self._outcomes.take(entry, self.window, self._arms.get(entry.version), since)
         self.fates[fate] += 1
         return fate
@@ -165,12 +179,18 @@ class Arms:
         assert self.rollout is not None  # noqa: S101 - whoever calls has seen it
         self._totals["requests", arm] += 1
         self._totals["errors", arm] += failure
+        warms_up = self._warms_up(arm)
         self._seen[arm] += 1
-        plan = self.rollout.plan
-        if self._seen[arm] <= plan.warmup_requests or time.monotonic() - self._opened < plan.warmup_s:
+        if warms_up:
             return False
         self.window.arm(arm).observe(seconds, failed=failure)
         return True
+
+    def _warms_up(self, arm: Arm) -> bool:
+        """Whether the next request of an arm belongs to its warm-up."""
+        assert self.rollout is not None  # noqa: S101 - whoever calls has seen it
+        plan = self.rollout.plan
+        return self._seen[arm] < plan.warmup_requests or time.monotonic() - self._opened < plan.warmup_s
 
     async def _observe_large(
         self, served: Served, exchange: Exchange, status: int, total: float, window: Window

@@ -230,6 +230,9 @@ class Participant:
         else:
             self._mark = (rollout.id, rollout.window)
         self._share(rollout)
+        wanted, split = rollout.split[0], self._router.split
+        alone = rollout.state != "BAKING" and wanted > 0 and (split is None or not split.percent)
+        self._arms.divide(divided=not alone)
         pair = (self._router.stable, self._candidate) if self._candidate is not None else None
         self._arms.follow(rollout, pair if self._copies(rollout) else None)
 
