@@ -361,7 +361,7 @@ def _step_problems(plan: Plan) -> list[str]:
             if step.max_duration_s is None or step.max_duration_s < max(
                 step.min_duration_s, plan.look_every_s
             ):
-                found.append(f"{where} must last at least min_duration and look_every, at most.")
+                found.append(f"{where} ends before its time: max_duration must reach min_duration and look_every.")
     return found
 
 

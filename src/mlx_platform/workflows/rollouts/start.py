@@ -256,7 +256,7 @@ def _put_aside(context: Context, active: Rollout, sight: Sight, version: Version
             hint=f"End that first: mlx rollout advance {version.name}, or mlx rollout abort {version.name}",
         )
     ended = transition.rollout
-    if ended.cause == "manual":
+    if ended.state == "ABORTED":
         ended = replace(ended, cause="replaced")
     return carry_out(context.catalog, replace(transition, rollout=ended), after=sight.head).number
 
