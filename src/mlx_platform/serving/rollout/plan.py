@@ -361,7 +361,9 @@ def _step_problems(plan: Plan) -> list[str]:
             if step.max_duration_s is None or step.max_duration_s < max(
                 step.min_duration_s, plan.look_every_s
             ):
-                found.append(f"{where} ends before its time: max_duration must reach min_duration and look_every.")
+                found.append(
+                    f"{where} is over too soon: max_duration must reach min_duration and look_every."
+                )
     return found
 
 
