@@ -92,7 +92,8 @@ def test_an_ill_version_fails_in_shadow_and_answers_nobody(lasting, server, vers
     assert (lasting.states, lasting.rollout.cause) == (["SHADOW 0", "ABORTED 0"], cause)
     assert load.of(NUMBERS[version]) == 0
     assert load.wrong == {}
-    assert cause in lasting.catalog.resolve(f"{MODEL}/{NUMBERS[version]}").quarantined
+    ref = f"{MODEL}/{NUMBERS[version]}"
+    wait_until(lambda: cause in lasting.catalog.resolve(ref).quarantined, "it is quarantined")
     assert lasting.production == 1
 
 
