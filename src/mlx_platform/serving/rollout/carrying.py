@@ -1,7 +1,8 @@
 """Carrying out what was decided: the transition's event, and the moves and marks that belong to it.
 
 The order makes every moment safe to die in. Traffic goes back before that is written down; it goes on to the
-candidate only after; and whoever comes next finds the rest to do in the journal.
+candidate only after; and whoever comes next finds the rest to do in the journal: a promotion that was
+decided, or, in `aftermath`, what a failure leaves behind.
 """
 
 import logging
@@ -12,6 +13,7 @@ from mlx_platform.registry.journal import REASON_CAP, Event
 from mlx_platform.registry.rollout import CANARY, DOCUMENT, active_rollout, rollout_events
 from mlx_platform.registry.sight import Sight
 from mlx_platform.serving.rollout.machine import Production, Transition
+from mlx_platform.serving.rollout.quarantine import QUARANTINED, refuse_quarantined
 from mlx_platform.serving.rollout.state import Rollout, rollout_of
 
 if TYPE_CHECKING:
@@ -54,12 +56,14 @@ def carry_out(catalog: "Catalog", transition: Transition, *, after: int) -> Even
         after: the last event that was seen when it was, such as `Sight.head`.
 
     Raises:
-        ConflictError: somebody was faster, so nothing was done.
+        ConflictError: somebody was faster or has quarantined the candidate, so nothing was done.
         UnavailableError: the registry is busy or cannot be reached; perhaps it was done all the same.
     """
     rollout = transition.rollout
     # An end needs no candidate: it must be possible although somebody has deleted it.
     candidate = catalog.resolve(rollout.ref) if rollout.active else None
+    if candidate is not None and rollout.state in {"SHADOW", "STEP", "PROMOTING"}:
+        refuse_quarantined(candidate, rollout)
     reason = rollout.reason[:REASON_CAP]
     if "roll_back" in transition.effects:
         moved = catalog.move(
@@ -90,12 +94,29 @@ def carry_out(catalog: "Catalog", transition: Transition, *, after: int) -> Even
         event = done  # whoever leads has seen the move, and said so first
     if "promote" in transition.effects:
         promote(catalog, rollout, after=event.number)
-    if "quarantine" in transition.effects:
+    if "quarantine" in transition.effects and rollout.cause != QUARANTINED:
         try:
-            catalog.quarantine(catalog.resolve(rollout.ref), f"Rollout {rollout.id}: {rollout.reason}")
-        except MlxError as error:  # it gets no traffic, which is what matters
+            quarantine(catalog, rollout)
+        except MlxError as error:  # it gets no traffic, and a server makes up for it
             _logger.warning("%s is not marked as quarantined: %s", rollout.ref, error.message)
     return event
+
+
+def quarantine(catalog: "Catalog", rollout: Rollout) -> None:
+    """Mark the candidate of a rollout that failed.
+
+    Raises:
+        NotFoundError: it is gone.
+        UnavailableError: the registry is busy or cannot be reached.
+    """
+    catalog.quarantine(catalog.resolve(rollout.ref), f"Rollout {rollout.id}: {rollout.reason}")
+
+
+def advanced(sight: Sight, rollout: Rollout) -> bool:
+    """Whether somebody let a rollout go past one of its steps."""
+    documents = (event.evidence.get(DOCUMENT) for event in sight.journal.valid if event.kind == "rollout")
+    said = (document for document in documents if isinstance(document, dict))
+    return any((document.get("id"), document.get("cause")) == (rollout.id, "advanced") for document in said)
 
 
 def _state(event: Event) -> tuple[object, object]:
@@ -108,9 +129,10 @@ def promote(catalog: "Catalog", rollout: Rollout, *, after: int) -> Event | None
     """Move the channel to the candidate of a rollout that is PROMOTING; None when it is there already.
 
     Raises:
-        ConflictError: somebody moved it, or ended the rollout, after that event.
+        ConflictError: somebody moved it, ended the rollout after that event, or quarantined the candidate.
         UnavailableError: the registry is busy or cannot be reached.
     """
+    refuse_quarantined(catalog.resolve(rollout.ref), rollout)
     return catalog.move(
         rollout.model,
         rollout.channel,

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError
 from mlx_platform.registry.sight import Sight
+from mlx_platform.serving.rollout.aftermath import Aftermath
 from mlx_platform.serving.rollout.alarm import Alarm
-from mlx_platform.serving.rollout.carrying import carry_out, production_in, promote, rollout_in
+from mlx_platform.serving.rollout.carrying import advanced, carry_out, production_in, promote, rollout_in
 from mlx_platform.serving.rollout.counts import ArmCounts, Window
 from mlx_platform.serving.rollout.deaths import Marks
 from mlx_platform.serving.rollout.judge import in_shadow, judge
@@ -33,6 +34,7 @@ from mlx_platform.serving.rollout.publication import (
     look_tag,
     published,
 )
+from mlx_platform.serving.rollout.quarantine import QuarantineWatch, quarantined
 from mlx_platform.serving.rollout.readings import Readings
 from mlx_platform.serving.rollout.standing import DEADLY, Own, Standing
 from mlx_platform.serving.rollout.state import Rollout
@@ -90,6 +92,9 @@ class Office:
         self._watch = LeaseWatch()
         self._readings = Readings()
         self._alarm = Alarm()
+        self._aftermath = Aftermath(catalog, channel, witness, monotonic)
+        self._quarantines = QuarantineWatch(catalog, monotonic)
+        self._pending = False  # a look that is due waits for readings
         self._end = 0
         self._seen: tuple[int, Rollout | None] = (-1, None)
         self._said: tuple[Own, int] | None = None
@@ -136,6 +141,7 @@ class Office:
             self._now.see(rollout)
             if rollout is None:
                 self._leave(sight)
+                self._aftermath.see(sight)
                 return standing
             deaths = self._marks.deaths(rollout.id, rollout.window)
             standing = replace(standing, deaths=deaths)
@@ -235,17 +241,23 @@ class Office:
             return True
         self._renew(sight, rollout)
         production = production_in(sight, rollout.channel)
+        if sentence := self._quarantines.sentence(rollout):
+            ended = quarantined(rollout, sentence, now=self._now(), production=production)
+            if ended is not None:
+                self._go(sight, rollout, ended, None)
+            return ended is not None
         every = self._every(sight, rollout, own)
         if rollout.state == "PROMOTING" and production.holder == rollout.stable:
             promote(self._catalog, rollout, after=rollout.event)
             return True
+        self._pending = False
         total = added_up(every, rollout.window)
         verdict = self._deadly(rollout, every, deaths) or self._look(rollout, total)
         baseline = total.arm("stable").document()
         decided = next_state(
             rollout, now=self._now(), production=production, verdict=verdict, baseline=baseline
         )
-        if decided is None:
+        if decided is None or (self._pending and not _cannot_wait(decided, verdict)):
             return False
         self._go(sight, rollout, decided, verdict)
         return True
@@ -263,7 +275,8 @@ class Office:
         carry_out(self._catalog, decided, after=sight.head)
         self.transitions += 1
         _logger.warning("%s: %s. %s", after.ref, after.state, after.reason)
-        for evidence in testimony_of(before, decided, verdict, self._now()):
+        by_hand = advanced(sight, before)
+        for evidence in testimony_of(before, decided, verdict, self._now(), by_hand=by_hand):
             self._testify(after.ref, evidence)
         stale = [said.tag for said in published(sight.tags, before.id) if said.counted.number < after.window]
         if after.active:
@@ -338,6 +351,7 @@ class Office:
         rules = [rule for rule in rollout.plan.metrics if rule.applies(shadow=shadow)]
         readings = self._readings.collect((rollout.id, rollout.window, number), rules, rollout)
         if readings is None:
+            self._pending = True
             return latest
         if baking:
             total.arms["stable"] = ArmCounts.from_document(rollout.baseline or {})
@@ -382,3 +396,9 @@ class Office:
             return {}
         self._kept_differences = self._differences
         return {"differences": list(self._differences)}
+
+
+def _cannot_wait(decided: Transition, verdict: StepVerdict | None) -> bool:
+    """Whether that follows whatever the look will say which is due."""
+    failed = verdict is not None and verdict.outcome is Outcome.FAIL
+    return failed or decided.rollout.state == "SUPERSEDED"

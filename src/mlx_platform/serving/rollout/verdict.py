@@ -109,6 +109,16 @@ def verdict_from_document(document: Mapping[str, Any]) -> StepVerdict | None:
         return None
 
 
+def verdict_of(documents: Iterable[Mapping[str, Any]], *, window: int) -> StepVerdict | None:
+    """The verdict that a transition tells of; None where it tells of none that can be understood."""
+    try:
+        metrics = tuple(_metric(document) for document in documents)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    outcomes = [found.outcome for found in metrics if not found.dry_run]
+    return StepVerdict(worst(outcomes), metrics, window) if metrics else None
+
+
 def failure(name: str, message: str, *, window: int) -> StepVerdict:
     """The verdict about a candidate that failed outside of what is measured, such as `server_died`."""
     return StepVerdict(
