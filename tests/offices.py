@@ -1,5 +1,7 @@
 """Offices of several processes on one real registry; only time is made."""
 
+from functools import partial
+
 from fleets import MODEL
 
 from mlx_platform.registry.catalog import Catalog
@@ -7,6 +9,7 @@ from mlx_platform.serving.rollout.carrying import rollout_in
 from mlx_platform.serving.rollout.counts import Window
 from mlx_platform.serving.rollout.deaths import Marks
 from mlx_platform.serving.rollout.lookbook import Lookbook
+from mlx_platform.serving.rollout.notice import tell_beside
 from mlx_platform.serving.rollout.office import Office, Own
 from mlx_platform.serving.rollout.plan import MetricRule, Plan, Step
 
@@ -36,7 +39,7 @@ class Time:
 class Process:
     """An office, and what its process would count."""
 
-    def __init__(self, fleet, name, time):
+    def __init__(self, fleet, name, time, settings=None):
         self.evidence = []
         self.folder = fleet.folder / "machines" / name.partition("-")[0]
         self.catalog = Catalog(fleet.settings)
@@ -51,6 +54,7 @@ class Process:
             marks=self.marks,
             book=Lookbook(self.folder / "looks"),
             witness=lambda ref, evidence: self.evidence.append((ref, evidence)),
+            tell=partial(tell_beside, settings or fleet.settings, MODEL),
             monotonic=time,
         )
         self.standing = None

@@ -44,6 +44,25 @@ def test_a_quarantine_that_the_registry_did_not_take_is_made_up_for_by_whoever_c
     assert [evidence.verdict for _, evidence in other.evidence] == [Verdict.FAIL]
 
 
+def test_a_quarantine_that_alone_was_not_taken_is_made_up_for_at_once(fleet, process, time, monkeypatch):
+    fleet.roll_out("nan", PLAN)
+    one = process()
+    one.turn()
+    taken = one.catalog.quarantine
+
+    def is_locked_once(*_arguments):
+        monkeypatch.setattr(one.catalog, "quarantine", taken)
+        raise UnavailableError("The registry is locked.")
+
+    monkeypatch.setattr(one.catalog, "quarantine", is_locked_once)
+    one.counts(requests=60, errors=60)
+    time.passes(1.5)
+    one.turn()
+    assert fleet.states == ["SHADOW 0", "ABORTED 0"]
+    assert "error_rate" in candidate(fleet, "nan").quarantined
+    assert [evidence.verdict for _, evidence in one.evidence] == [Verdict.FAIL]
+
+
 def test_a_quarantine_that_somebody_has_lifted_stays_lifted(fleet, process, time):
     fleet.roll_out("nan", PLAN)
     one = process()

@@ -90,6 +90,15 @@ class Aftermath:
             return False
         return True
 
+    def keep(self, ref: str, evidence: "Evidence") -> None:
+        """Keep evidence: what promotions read of it at once, and the rest when there is time for it."""
+        try:
+            self._catalog.summarize(self._catalog.resolve(ref), evidence)
+        except MlxError as error:  # nothing depends on it here
+            _logger.warning("The evidence about %s is not kept: %s", ref, error.message)
+            return
+        self._witness(ref, evidence)
+
     def _settle(self, failed: Failed) -> None:
         after = failed.after
         version = self._catalog.resolve(after.ref)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import ConflictError, IntegrityError, MlxError
 from mlx_platform.registry.sight import Sight
-from mlx_platform.serving.rollout.aftermath import Aftermath
+from mlx_platform.serving.rollout.aftermath import Aftermath, Failed
 from mlx_platform.serving.rollout.alarm import Alarm
 from mlx_platform.serving.rollout.carrying import advanced, carry_out, production_in, promote, rollout_in
 from mlx_platform.serving.rollout.counts import ArmCounts, Window
@@ -62,6 +62,7 @@ class Office:
         marks: by which processes that died are found.
         book: where looks are kept.
         witness: keeps all of a piece of evidence about a version; returns at once.
+        tell: called when the journal has grown by what this process did; returns at once.
         monotonic: a clock that never jumps.
     """
 
@@ -75,6 +76,7 @@ class Office:
         marks: Marks,
         book: Lookbook,
         witness: "Callable[[str, Evidence], None]",
+        tell: Callable[[], None],
         monotonic: Callable[[], float] = uptime,
     ) -> None:
         self.me = me
@@ -86,7 +88,7 @@ class Office:
         self._channel = channel
         self._marks = marks
         self._book = book
-        self._witness = witness
+        self._tell = tell
         self._monotonic = monotonic
         self._now = RolloutClock(monotonic=monotonic)
         self._watch = LeaseWatch()
@@ -275,21 +277,16 @@ class Office:
         carry_out(self._catalog, decided, after=sight.head)
         self.transitions += 1
         _logger.warning("%s: %s. %s", after.ref, after.state, after.reason)
-        by_hand = advanced(sight, before)
-        for evidence in testimony_of(before, decided, verdict, self._now(), by_hand=by_hand):
-            self._testify(after.ref, evidence)
+        self._tell()
+        if "quarantine" in decided.effects:
+            self._aftermath.settle(Failed(before, after))
+        else:
+            by_hand = advanced(sight, before)
+            for evidence in testimony_of(before, decided, verdict, self._now(), by_hand=by_hand):
+                self._aftermath.keep(after.ref, evidence)
         stale = [said.tag for said in published(sight.tags, before.id) if said.counted.number < after.window]
         if after.active:
             self._clean(stale)
-
-    def _testify(self, ref: str, evidence: "Evidence") -> None:
-        """Keep evidence: what promotions read of it at once, and the rest when there is time for it."""
-        try:
-            self._catalog.summarize(self._catalog.resolve(ref), evidence)
-        except MlxError as error:  # nothing depends on it here
-            _logger.warning("The evidence about %s is not kept: %s", ref, error.message)
-            return
-        self._witness(ref, evidence)
 
     def _take_over(self, sight: Sight, rollout: Rollout) -> None:
         leading = replace(rollout, controller=self.me)

@@ -31,6 +31,7 @@ from mlx_platform.serving.rollout.assignment import goes_to_candidate
 from mlx_platform.serving.rollout.counts import Window
 from mlx_platform.serving.rollout.deaths import Marks
 from mlx_platform.serving.rollout.lookbook import Lookbook, looks_folder
+from mlx_platform.serving.rollout.notice import tell_beside
 from mlx_platform.serving.rollout.observer import Arms
 from mlx_platform.serving.rollout.office import Office
 from mlx_platform.serving.rollout.standing import DEADLY, Own, Standing
@@ -366,6 +367,7 @@ def take_part(followed: Followed, router: Router, follower: Follower, arms: Arms
         marks=marks,
         book=Lookbook(looks_folder(settings)),
         witness=partial(_testify, settings),
+        tell=partial(tell_beside, settings, followed.name),
     )
     return Participant(router, follower, arms, office, marks)
 

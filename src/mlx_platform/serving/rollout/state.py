@@ -25,7 +25,6 @@ State = Literal[
     "ABORTED",
     "ROLLED_BACK",
     "SUPERSEDED",
-    "REJECTED",
     "COMPLETED",
 ]
 """COMPLETED is the end of an A/B test, or of a plan of shadow alone, which promote nothing."""
