@@ -101,6 +101,8 @@ def test_an_ill_version_fails_in_shadow_and_answers_nobody(lasting, server, vers
     ("version", "plan", "cause"), [("nan", HELD, "error_rate"), ("slow", TIMED, "latency")]
 )
 def test_an_ill_version_that_answers_is_stopped_for_good(lasting, server, version, plan, cause):
+    # One of the tests above may have quarantined it, and that alone would end a rollout.
+    lasting.catalog.set_tags(lasting.catalog.resolve(f"{MODEL}/{NUMBERS[version]}"), {"mlx.quarantined": ""})
     with Load(server) as load:
         lasting.roll_out(version, plan, id=f"weight-{version}")
         _is(lasting, "ABORTED", "PAUSED", "BAKING")
@@ -138,7 +140,7 @@ def test_without_a_registry_the_stable_version_answers(lasting, server):
         database.rename(away)
         try:
             wait_until(lambda: _only(load, 1), "the stable version answers everything")
-            assert not server.rollout["somebody_leads"]
+            assert not server.rollout.get("somebody_leads")  # or it knows of no rollout any more
         finally:
             away.rename(database)
         before = load.of(NUMBERS["sound"])
