@@ -76,6 +76,26 @@ def test_a_run_that_hangs_costs_its_neighbours_nothing():
     assert calls[0] == 8
 
 
+def test_a_run_that_hangs_leaves_time_to_those_behind_it_and_is_tried_again_after_them():
+    runs = []
+
+    def model(feeds: Any, outputs: tuple[str, ...], timeout: float) -> dict[str, Any]:
+        runs.append((feeds["x"].reshape(-1).tolist(), timeout))
+        if (feeds["x"] == POISON).any():
+            raise DeadlineError("ended by the watchdog")
+        return {"y": 2 * feeds["x"]}
+
+    async def scenario(batcher: Batcher) -> None:
+        bad, good = ask(batcher, POISON, wait=8.0), ask(batcher, 1, wait=8.0)
+        assert (await good.future).outputs["y"].tolist() == [[2]]
+        with pytest.raises(DeadlineError):
+            await bad.future
+
+    run(scenario, model)
+    assert [rows for rows, _ in runs] == [[POISON, 1], [POISON], [1], [POISON]]
+    assert [timeout for _, timeout in runs] == pytest.approx([4, 4, 4, 8], abs=1)
+
+
 def test_outputs_without_the_rows_of_the_inputs_make_every_request_run_alone(caplog):
     runs = []
 

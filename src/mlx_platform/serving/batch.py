@@ -131,7 +131,9 @@ class Batch:
         if isinstance(error, MemoryError) and not jobs[0].group.exclusive:
             self.starved = True
         elif len(jobs) == 1:
-            jobs[0].error = error
+            # Cut short for the others' sake, it has its run again once they have had theirs.
+            if not (isinstance(error, DeadlineError) and self._has_others(jobs[0])):
+                jobs[0].error = error
         elif not isinstance(error, NotRowwiseError):
             self._search(jobs, run, budget, error)
 
@@ -145,12 +147,17 @@ class Batch:
             for job in jobs:
                 job.error = error
 
+    def _has_others(self, job: Job) -> bool:
+        """Whether jobs beside this one still have neither an answer nor an error."""
+        return any(other.answer is None and other.error is None for other in self.jobs if other is not job)
+
     def _run_together(self, jobs: Sequence[Job], run: Run) -> None:
         first = jobs[0]
         alone = len(jobs) == 1
         rows = first.rows if alone else sum(job.rows for job in jobs)
         started = time.monotonic()
-        timeout = _timeout(jobs, started, self.expected)
+        last = alone and not self._has_others(first)
+        timeout = _timeout(jobs, started, self.expected, last=last)
         length = 0 if alone else _longest(jobs)
         feeds = first.feeds if alone else self._join(jobs, length)
         joined = time.monotonic()
@@ -211,18 +218,16 @@ def _longest(jobs: Sequence[Job]) -> int:
     return max(job.length for job in jobs)
 
 
-def _timeout(jobs: Sequence[Job], now: float, expected: float) -> float:
-    """The seconds a run may take: all that is left for a lone job, half of it for a batch that can be halved.
+def _timeout(jobs: Sequence[Job], now: float, expected: float, *, last: bool) -> float:
+    """The seconds a run may take: all that is left for the last job of a batch, half of it while others wait.
 
     Half, because whoever hangs must be found while its neighbours still have time; and never less than a
     healthy run needs, because cutting those under load would only add to it.
     """
-    if len(jobs) == 1:
-        most = jobs[0].deadline - now
+    remaining = [job.deadline - now for job in jobs]
+    least, most = min(remaining), max(remaining)
+    if last:
         least = 2 * most
-    else:
-        remaining = [job.deadline - now for job in jobs]
-        least, most = min(remaining), max(remaining)
     if most <= 0:
         raise DeadlineError("The deadline passed before the model could run.")
     return min(max(least / 2, _PATIENCE * expected), most)
