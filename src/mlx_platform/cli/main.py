@@ -8,7 +8,19 @@ from typing import Annotated
 
 import typer
 
-from mlx_platform.cli import doctor, evaluation, events, live, quality, registry, release, rollout, service
+from mlx_platform.cli import (
+    consistency,
+    doctor,
+    drift,
+    evaluation,
+    events,
+    live,
+    quantization,
+    registry,
+    release,
+    rollout,
+    service,
+)
 from mlx_platform.cli.command import Application
 from mlx_platform.cli.output import error_document, print_error, print_line, to_json
 from mlx_platform.cli.parameters import QuickGroup
@@ -39,7 +51,7 @@ def create_app(only: str | None = None, *, summaries: bool = False) -> Applicati
     app.only = only
     app.summaries = summaries
     app.callback()(_global_options)
-    for room in (registry, release, evaluation, quality, service, rollout, live, doctor, events):
+    for room in (registry, release, evaluation, quantization, drift, consistency, service, rollout, live, doctor, events):
         room.add_commands(app)
     return app if app.registered_commands or app.registered_groups else create_app(summaries=summaries)
 

@@ -1,4 +1,4 @@
-"""Commands that give a verdict besides eval: quantize, drift, consistency."""
+"""`mlx quantize`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,13 +9,8 @@ from mlx_platform.cli.command import Run, command
 from mlx_platform.cli.options import (
     JunitOption,
     LabelOption,
-    LogFormatOption,
     RefArgument,
     ReportOption,
-    SinceOption,
-    TrafficOption,
-    UntilOption,
-    ZoneOption,
 )
 
 if TYPE_CHECKING:
@@ -23,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add this module's commands to the application."""
+    """Add this module's command to the application."""
 
     @command(
         app,
@@ -142,89 +137,4 @@ def add_commands(app: typer.Typer) -> None:
             report=report,
             junit=junit,
             calibration_method=calibration_method,
-        )
-
-    @command(
-        app,
-        "drift",
-        examples=(
-            "mlx drift digits@production --traffic traffic/ --since 24h --report reports/drift",
-            "mlx drift --baseline baseline.json --traffic today.parquet",
-        ),
-    )
-    def drift(
-        run: Run,
-        traffic: TrafficOption,
-        ref: Annotated[
-            str | None, typer.Argument(metavar="[REF]", help="Version whose baseline and traffic to compare.")
-        ] = None,
-        baseline: Annotated[
-            Path | None,
-            typer.Option("--baseline", metavar="FILE", help="A profile (baseline.json) or reference rows."),
-        ] = None,
-        since: SinceOption = None,
-        until: UntilOption = None,
-        fail_on: Annotated[
-            str, typer.Option("--fail-on", metavar="warn|drift", help="What exits with 5.")
-        ] = "drift",
-        log_format: LogFormatOption = None,
-        assume_tz: ZoneOption = None,
-        report: ReportOption = None,
-        junit: JunitOption = None,
-    ) -> "Result":
-        """Compare logged traffic with the baseline: PSI and KL per feature, with verdicts."""
-        from mlx_platform.workflows.drift import measure_drift
-
-        return measure_drift(
-            run.context,
-            ref,
-            baseline=baseline,
-            traffic=traffic,
-            since=since,
-            until=until,
-            fail_on=fail_on,
-            report=report,
-            junit=junit,
-            log_format=log_format,
-            assume_tz=assume_tz,
-        )
-
-    @command(
-        app,
-        "consistency",
-        examples=(
-            "mlx consistency digits@production --traffic traffic/ --since 24h --report reports/nightly",
-        ),
-    )
-    def consistency(
-        run: Run,
-        ref: RefArgument,
-        traffic: Annotated[
-            Path,
-            typer.Option(
-                "--traffic", metavar="DIR", help="Traffic log of mlx serve, or of another platform."
-            ),
-        ],
-        since: SinceOption = None,
-        sample: Annotated[
-            int | None, typer.Option("--sample", metavar="N", min=1, help="Replay N requests, drawn evenly.")
-        ] = None,
-        log_format: LogFormatOption = None,
-        assume_tz: ZoneOption = None,
-        report: ReportOption = None,
-        junit: JunitOption = None,
-    ) -> "Result":
-        """Replay logged requests through the same version: do online and offline agree?"""
-        from mlx_platform.workflows.consistency import check_consistency
-
-        return check_consistency(
-            run.context,
-            ref,
-            traffic=traffic,
-            since=since,
-            sample=sample,
-            report=report,
-            junit=junit,
-            log_format=log_format,
-            assume_tz=assume_tz,
         )

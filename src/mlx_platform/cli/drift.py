@@ -1,0 +1,69 @@
+"""`mlx drift`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlx_platform.cli.command import Run, command
+from mlx_platform.cli.options import (
+    JunitOption,
+    LogFormatOption,
+    ReportOption,
+    SinceOption,
+    TrafficOption,
+    UntilOption,
+    ZoneOption,
+)
+
+if TYPE_CHECKING:
+    from mlx_platform.core.report import Result
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add this module's command to the application."""
+
+    @command(
+        app,
+        "drift",
+        examples=(
+            "mlx drift digits@production --traffic traffic/ --since 24h --report reports/drift",
+            "mlx drift --baseline baseline.json --traffic today.parquet",
+        ),
+    )
+    def drift(
+        run: Run,
+        traffic: TrafficOption,
+        ref: Annotated[
+            str | None, typer.Argument(metavar="[REF]", help="Version whose baseline and traffic to compare.")
+        ] = None,
+        baseline: Annotated[
+            Path | None,
+            typer.Option("--baseline", metavar="FILE", help="A profile (baseline.json) or reference rows."),
+        ] = None,
+        since: SinceOption = None,
+        until: UntilOption = None,
+        fail_on: Annotated[
+            str, typer.Option("--fail-on", metavar="warn|drift", help="What exits with 5.")
+        ] = "drift",
+        log_format: LogFormatOption = None,
+        assume_tz: ZoneOption = None,
+        report: ReportOption = None,
+        junit: JunitOption = None,
+    ) -> "Result":
+        """Compare logged traffic with the baseline: PSI and KL per feature, with verdicts."""
+        from mlx_platform.workflows.drift import measure_drift
+
+        return measure_drift(
+            run.context,
+            ref,
+            baseline=baseline,
+            traffic=traffic,
+            since=since,
+            until=until,
+            fail_on=fail_on,
+            report=report,
+            junit=junit,
+            log_format=log_format,
+            assume_tz=assume_tz,
+        )
