@@ -27,6 +27,20 @@ from mlx_platform.cli.parameters import QuickGroup
 from mlx_platform.core.errors import INTERRUPTED, CancelledError, MlxError, UsageError
 from mlx_platform.core.version import VERSION
 
+_MODULES = (
+    registry,
+    release,
+    evaluation,
+    quantization,
+    drift,
+    consistency,
+    service,
+    rollout,
+    live,
+    doctor,
+    events,
+)
+"""The modules that bring commands, in the order of `mlx --help`."""
 _BROKEN_PIPE = 141
 _ABOUT_ALL = {"-h", "--help", "--version"}
 _COMPLETION = ("--install-completion", "--show-completion")
@@ -51,8 +65,8 @@ def create_app(only: str | None = None, *, summaries: bool = False) -> Applicati
     app.only = only
     app.summaries = summaries
     app.callback()(_global_options)
-    for room in (registry, release, evaluation, quantization, drift, consistency, service, rollout, live, doctor, events):
-        room.add_commands(app)
+    for module in _MODULES:
+        module.add_commands(app)
     return app if app.registered_commands or app.registered_groups else create_app(summaries=summaries)
 
 
