@@ -305,3 +305,25 @@ def test_the_outcome_is_kept_with_a_registered_version(context, model, package, 
     kept = context.catalog.evidence(version)["consistency"]
     assert (kept.id, kept.verdict, kept.digest) == (result.data["evidence"], "pass", package.digest)
     assert kept.numbers["agreement"]["request"] == 1.0
+
+
+def test_an_observer_is_told_of_every_request_and_of_each_mismatch_with_both_answers(context, package, log):
+    compared, mismatches = [], []
+
+    class Watching:
+        def compared(self, request: Any) -> None:
+            compared.append(request.record.request_id)
+
+        def mismatch(self, mismatch: Any) -> None:
+            mismatches.append(mismatch)
+
+    check_consistency(
+        context, str(package.root), traffic=log(60, _wrong_answer, every=20), observer=Watching()
+    )
+
+    assert len(compared) == 60
+    assert [one.request.record.request_id for one in mismatches] == ["r-0", "r-20", "r-40"]
+    assert {one.stage for one in mismatches} == {"output"}
+    first = mismatches[0]
+    np.testing.assert_allclose(first.request.outputs["confidence"] * 2, first.answers["confidence"])
+    assert first.outputs["confidence"].reasons == {"value": first.outputs["confidence"].disagreeing}

@@ -3,16 +3,17 @@
 from dataclasses import replace
 from pathlib import Path
 
-from mlx_platform.core.clock import parse_time
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.evidence import Evidence
 from mlx_platform.core.report import Result
+from mlx_platform.core.span import time_span
 from mlx_platform.core.verdict import verdict_of
 from mlx_platform.evaluation.consistency import CONFIDENCE, Tally
 from mlx_platform.traffic.readers.opening import log_format as format_of
 from mlx_platform.traffic.readers.opening import open_log
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.reading import make_reading
+from mlx_platform.workflows.replay.observer import Observer
 from mlx_platform.workflows.replay.page import checks_of, result_of
 from mlx_platform.workflows.replay.requests import Account, replayable
 from mlx_platform.workflows.reports.write import check_targets, write_reports
@@ -26,7 +27,9 @@ def check_consistency(
     *,
     traffic: Path,
     since: str | None = None,
+    until: str | None = None,
     sample: int | None = None,
+    observer: Observer | None = None,
     report: Path | None = None,
     junit: Path | None = None,
     log_format: str | None = None,
@@ -39,7 +42,9 @@ def check_consistency(
         ref: the version whose requests are replayed.
         traffic: a traffic log, ours or another platform's.
         since: the first moment, RFC 3339 or an age such as `24h`.
+        until: the moment after the last.
         sample: replay so many requests, drawn evenly; None replays all.
+        observer: is told of every request that is compared.
         report: a folder for the report.
         junit: a file for the JUnit XML.
         log_format: of the traffic log; None finds it out.
@@ -61,18 +66,18 @@ def check_consistency(
     check_targets(report=report, junit=junit)
     if sample is not None and sample < 1:
         raise UsageError(f"A sample has at least one request, not {sample}.")
-    start = parse_time(since, now=context.clock()) if since else None
+    span = time_span(since, until, now=context.clock())
     threshold = context.settings.consistency.min_agreement
     tally = Tally()
     with open_subject(context, ref) as subject:
         reading = make_reading(subject, log_format=log_format, assume_tz=assume_tz)
-        records, stats = open_log(traffic, reading, model=subject.name, since=start)
+        records, stats = open_log(traffic, reading, model=subject.name, since=span.since, until=span.until)
         account = Account(stats)
         requests = replayable(records, account, digest=subject.package.digest, sample=sample)
         model = open_model(context, subject)
         from mlx_platform.workflows.replay.replayer import Replayer
 
-        replayer = Replayer(model, tally)
+        replayer = Replayer(model, tally, observer)
         with context.progress.stage("replaying", sample) as advance:
             for request in requests:
                 replayer.add(request)

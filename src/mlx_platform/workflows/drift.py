@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from mlx_platform.core.clock import parse_time
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.report import Result
+from mlx_platform.core.span import time_span
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.drift.verdict import FailOn, FeatureDrift, Level, compare, level_counts, overall
@@ -15,7 +15,7 @@ from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.baseline import Baseline, find_baseline
 from mlx_platform.workflows.drifting.page import draw, worst_first
 from mlx_platform.workflows.drifting.watched import watched
-from mlx_platform.workflows.drifting.window import Span, Window, count_window
+from mlx_platform.workflows.drifting.window import Window, count_window
 from mlx_platform.workflows.reading import make_reading
 from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_subject
@@ -69,7 +69,7 @@ def measure_drift(
         raise UsageError(
             "There is nothing to compare with.", hint="Name a version, or rows or a profile with --baseline."
         )
-    span = _span(context, since, until)
+    span = time_span(since, until, now=context.clock())
     with ExitStack() as stack:
         subject = stack.enter_context(open_subject(context, ref)) if ref is not None else None
         against = find_baseline(context, subject, baseline)
@@ -79,17 +79,6 @@ def measure_drift(
         window = count_window(context, subject, against.profile, look, traffic, span, reading)
     result = _result(context, subject, against, window, cast("FailOn", fail_on))
     return write_reports(result, report=report, junit=junit)
-
-
-def _span(context: Context, since: str | None, until: str | None) -> Span:
-    now = context.clock()
-    span = Span(
-        parse_time(since, now=now) if since else None,
-        parse_time(until, now=now) if until else None,
-    )
-    if span.since and span.until and span.since >= span.until:
-        raise UsageError(f"The window is empty: it starts at {since} and ends at {until}.")
-    return span
 
 
 def _result(

@@ -1,10 +1,8 @@
 """How a traffic log is read for a version: its format, its zone, and what its bodies mean."""
 
 from collections.abc import Sequence
-from zoneinfo import ZoneInfo
 
-from mlx_platform.core.errors import UsageError
-from mlx_platform.core.text import printable
+from mlx_platform.core.span import time_zone
 from mlx_platform.traffic.readers.opening import Reading, check_format
 from mlx_platform.traffic.readers.signature import Signature
 from mlx_platform.workflows.subject import Subject
@@ -30,7 +28,7 @@ def make_reading(
     """
     if log_format is not None:
         check_format(log_format)
-    zone = _zone(assume_tz) if assume_tz else None
+    zone = time_zone(assume_tz) if assume_tz else None
     if subject is None:
         return Reading(log_format, zone, Signature(columns=tuple(names)))
     spec = subject.package.spec
@@ -45,13 +43,3 @@ def make_reading(
         digest=subject.package.digest,
     )
     return Reading(log_format, zone, signature)
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (OSError, ValueError, LookupError) as error:
-        raise UsageError(
-            f"There is no time zone {printable(name, 60)!r}.",
-            hint="Write UTC, or a name such as Europe/Berlin.",
-        ) from error

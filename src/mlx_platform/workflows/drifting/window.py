@@ -9,6 +9,7 @@ from typing import Any
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.progress import Advance
+from mlx_platform.core.span import Span
 from mlx_platform.core.text import listed, printable
 from mlx_platform.drift.counts import Counts, count, count_chunks
 from mlx_platform.drift.feature import Role
@@ -23,20 +24,6 @@ from mlx_platform.workflows.drifting.baseline import left_out
 from mlx_platform.workflows.drifting.parquet import chunks, is_plain, open_table
 from mlx_platform.workflows.drifting.watched import Watched
 from mlx_platform.workflows.subject import Subject
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """`[since, until)`; None is open."""
-
-    since: datetime | None
-    until: datetime | None
-
-    def document(self) -> dict[str, str | None]:
-        return {
-            "since": rfc3339(self.since) if self.since else None,
-            "until": rfc3339(self.until) if self.until else None,
-        }
 
 
 @dataclass(slots=True)

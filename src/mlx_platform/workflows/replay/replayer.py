@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from mlx_platform.core.errors import MlxError
-from mlx_platform.core.tensors import Array, Tensors
+from mlx_platform.core.tensors import Array, Columns, Tensors
 from mlx_platform.evaluation.agreement import OTHER_BATCH, AnswerAgreement, compare_answers
-from mlx_platform.evaluation.consistency import Tally
+from mlx_platform.evaluation.consistency import Tally, first_difference
 from mlx_platform.inference.hashes import stage_hash
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.pipeline import Encoded
+from mlx_platform.workflows.replay.observer import Mismatch, Observer
 from mlx_platform.workflows.replay.requests import Request
 
 BATCH_ROWS = 64
@@ -34,10 +35,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How the answers compare, and the hashes of all stages."""
+    """How the answers compare, the hashes of all stages, and the answers computed anew."""
 
     answer: AnswerAgreement
     hashes: Mapping[str, str]
+    answers: Columns
 
 
 class Replayer:
@@ -47,9 +49,10 @@ class Replayer:
     disagrees in company runs again alone before it counts, so that no model is accused of what a batch does.
     """
 
-    def __init__(self, model: Model, tally: Tally) -> None:
+    def __init__(self, model: Model, tally: Tally, observer: Observer | None = None) -> None:
         self._model = model
         self._tally = tally
+        self._observer = observer
         self._waiting: dict[Any, list[Prepared]] = {}
         self._fixed = model.spec.fixed_rows is not None
 
@@ -62,7 +65,7 @@ class Replayer:
             prepared = self._prepare(request)
         except MlxError:
             # The server answered what cannot be answered here.
-            self._tally.add_refused(request.record.request_id)
+            self._count(request, None)
             return
         key = self._key(prepared)
         waiting = self._waiting.setdefault(key, [])
@@ -106,7 +109,7 @@ class Replayer:
             found = self._compared(prepared, together[number]) if together else None
             if found is None or not found.answer.agrees:
                 found = self._alone(prepared, found)
-            self._count(prepared, found)
+            self._count(prepared.request, found)
 
     def _run_together(self, group: Sequence[Prepared]) -> list[dict[str, Array]] | None:
         """The output tensors of each request; None when they cannot share a run."""
@@ -136,7 +139,7 @@ class Replayer:
             stage: before.hashes[stage] if before.hashes.get(stage) == logged.get(stage) else value
             for stage, value in found.hashes.items()
         }
-        return Replayed(found.answer, either)
+        return Replayed(found.answer, either, found.answers)
 
     def _compared(self, prepared: Prepared, tensors: dict[str, Array]) -> Replayed | None:
         request = prepared.request
@@ -149,27 +152,39 @@ class Replayer:
         hashes["logits"] = stage_hash(logits)
         if request.raw:
             hashes["output"] = stage_hash(answers)
-        return Replayed(compare_answers(*request.compared(answers), OTHER_BATCH), hashes)
+        logged, anew = request.compared(answers)
+        return Replayed(compare_answers(logged, anew, OTHER_BATCH), hashes, anew)
 
     def _replay_padded(self, request: Request) -> None:
         """A network of a fixed number of rows fills up and cuts off by itself; its tensors are not hashed."""
-        record = request.record
         try:
             answers = self._model.predict(request.inputs)
         except MlxError:
-            self._tally.add_refused(record.request_id)
+            self._count(request, None)
             return
         hashes = {
             "raw": stage_hash(request.inputs),
             "logits": stage_hash(answers.tensors),
             "output": stage_hash(answers.columns),
         }
-        agreement = compare_answers(*request.compared(answers.columns), OTHER_BATCH)
-        self._tally.add(record.request_id, agreement, record.hashes, hashes)
+        logged, anew = request.compared(answers.columns)
+        self._count(request, Replayed(compare_answers(logged, anew, OTHER_BATCH), hashes, anew))
 
-    def _count(self, prepared: Prepared, found: Replayed | None) -> None:
-        record = prepared.request.record
+    def _count(self, request: Request, found: Replayed | None) -> None:
+        """Count a request; None for one that the server answered and that cannot be answered here."""
+        record = request.record
         if found is None:
             self._tally.add_refused(record.request_id)
         else:
             self._tally.add(record.request_id, found.answer, record.hashes, found.hashes)
+        if self._observer is not None:
+            self._observer.compared(request)
+            if found is None or not found.answer.agrees:
+                self._observer.mismatch(_mismatch(request, found))
+
+
+def _mismatch(request: Request, found: Replayed | None) -> Mismatch:
+    if found is None:
+        return Mismatch(request, "", {}, None)
+    stage = first_difference(request.record.hashes, found.hashes)
+    return Mismatch(request, stage, found.answer.outputs, found.answers)

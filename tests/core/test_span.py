@@ -1,0 +1,52 @@
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.span import Span, recent, time_span, time_zone
+
+NOW = datetime(2026, 3, 9, 6, 12, 31, tzinfo=UTC)
+NEW_YORK = ZoneInfo("America/New_York")
+
+
+def test_hours_end_with_the_last_whole_hour_however_late_a_job_starts():
+    early = recent("24h", NEW_YORK, now=NOW)
+    late = recent("24h", NEW_YORK, now=NOW + timedelta(minutes=40))
+
+    assert early == late == Span(datetime(2026, 3, 8, 6, tzinfo=UTC), datetime(2026, 3, 9, 6, tzinfo=UTC))
+
+
+def test_a_day_is_a_whole_day_of_the_zone_with_23_hours_when_clocks_go_forward():
+    span = recent("1d", NEW_YORK, now=NOW)
+
+    assert span == Span(datetime(2026, 3, 8, 5, tzinfo=UTC), datetime(2026, 3, 9, 4, tzinfo=UTC))
+    assert recent("1d", ZoneInfo("UTC"), now=NOW).since == datetime(2026, 3, 8, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("last", ["24h", "1d", "90m", "2d"])
+def test_earlier_spans_touch_later_ones(last):
+    spans = [recent(last, NEW_YORK, now=NOW, back=back) for back in range(4)]
+
+    assert all(before.until == after.since for after, before in pairwise(spans))
+
+
+def test_minutes_end_with_the_last_whole_minute():
+    assert recent("90m", NEW_YORK, now=NOW).until == datetime(2026, 3, 9, 6, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("last", ["", "0h", "1w", "24", "999999999d", "-1d"])
+def test_what_is_no_length_is_refused(last):
+    with pytest.raises(UsageError):
+        recent(last, NEW_YORK, now=NOW)
+
+
+def test_a_span_that_ends_before_it_starts_is_refused():
+    with pytest.raises(UsageError, match="empty"):
+        time_span("1h", "2h", now=NOW)
+
+
+def test_a_zone_that_there_is_not_is_refused_by_name():
+    with pytest.raises(UsageError, match="Mars/Base"):
+        time_zone("Mars/Base")
