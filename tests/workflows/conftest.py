@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from colour_project import make_colours
 from plain_mlflow import copy_plain, make_plain
 from projects import Project, copy_project, make_template
 
@@ -26,3 +27,8 @@ def plain_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def theirs(plain_template: Path, tmp_path: Path) -> Project:
     """A project whose registry was filled with MLflow alone."""
     return Project(copy_plain(plain_template, tmp_path / "theirs"))
+
+
+@pytest.fixture(scope="session")
+def colour_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_colours(tmp_path_factory.mktemp("colours"))

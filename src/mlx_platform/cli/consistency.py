@@ -12,11 +12,20 @@ from mlx_platform.cli.options import (
     RefArgument,
     ReportOption,
     SinceOption,
+    UntilOption,
     ZoneOption,
 )
+from mlx_platform.core.errors import UsageError
 
 if TYPE_CHECKING:
     from mlx_platform.core.report import Result
+
+
+def _check_window(last: str | None, *, spans: bool, nightly: bool) -> None:
+    if last is not None and spans:
+        raise UsageError("--last names the window already.", hint="Leave out --since and --until.")
+    if last is None and nightly:
+        raise UsageError("--catch-up, --slice and --show-values need --last.", hint="Write --last 24h.")
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -27,6 +36,8 @@ def add_commands(app: typer.Typer) -> None:
         "consistency",
         examples=(
             "mlx consistency digits@production --traffic traffic/ --since 24h --report reports/nightly",
+            "mlx consistency digits@production --traffic traffic/ --last 24h --catch-up 7 --report nightly/",
+            "mlx consistency digits@production --traffic traffic/ --last 1d --zone Europe/Berlin",
         ),
     )
     def consistency(
@@ -39,6 +50,37 @@ def add_commands(app: typer.Typer) -> None:
             ),
         ],
         since: SinceOption = None,
+        until: UntilOption = None,
+        last: Annotated[
+            str | None,
+            typer.Option(
+                "--last",
+                metavar="SPAN",
+                help="The newest whole window of this length, such as 24h or 1d; --report keeps the nights.",
+            ),
+        ] = None,
+        zone: Annotated[
+            str, typer.Option("--zone", metavar="ZONE", help="With --last: whose days are meant.")
+        ] = "UTC",
+        catch_up: Annotated[
+            int,
+            typer.Option(
+                "--catch-up",
+                metavar="N",
+                min=0,
+                max=366,
+                help="With --last: make up for missed windows, N back at most.",
+            ),
+        ] = 0,
+        slices: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--slice", metavar="COLUMN", help="With --last: agreement by an input's values; repeatable."
+            ),
+        ] = None,
+        show_values: Annotated[
+            bool, typer.Option("--show-values", help="With --last: show what the worst requests sent.")
+        ] = False,
         sample: Annotated[
             int | None, typer.Option("--sample", metavar="N", min=1, help="Replay N requests, drawn evenly.")
         ] = None,
@@ -48,6 +90,15 @@ def add_commands(app: typer.Typer) -> None:
         junit: JunitOption = None,
     ) -> "Result":
         """Replay logged requests through the same version: do online and offline agree?"""
+        _check_window(last, spans=bool(since or until), nightly=bool(catch_up or slices or show_values))
+        if last is not None:
+            from mlx_platform.workflows.nightly import check_nights
+            from mlx_platform.workflows.nights.look import Request
+
+            asked = Request(ref, traffic, tuple(slices or ()), sample, log_format, assume_tz, show_values)
+            return check_nights(
+                run.context, asked, last=last, zone=zone, catch_up=catch_up, report=report, junit=junit
+            )
         from mlx_platform.workflows.consistency import check_consistency
 
         return check_consistency(
@@ -55,6 +106,7 @@ def add_commands(app: typer.Typer) -> None:
             ref,
             traffic=traffic,
             since=since,
+            until=until,
             sample=sample,
             report=report,
             junit=junit,

@@ -56,15 +56,15 @@ def write_reports(
         the failure.
     """
     for writer in _writers(result, report, junit, metrics):
-        result = _attempt(result, writer)
+        result = attempt(result, writer)
     # Last, so that they say how the others went.
     if report:
         content = orjson.dumps(result.document(), option=orjson.OPT_INDENT_2)
-        result = _attempt(result, lambda: write_atomic(report / "report.json", content))
+        result = attempt(result, lambda: write_atomic(report / "report.json", content))
     outputs = os.environ.get("GITHUB_OUTPUT")
     if outputs and result.verdict:
         known = result
-        result = _attempt(result, lambda: write_outputs(known, Path(outputs)))
+        result = attempt(result, lambda: write_outputs(known, Path(outputs)))
     return result
 
 
@@ -83,7 +83,8 @@ def _writers(
         yield lambda: write_summary(result, Path(summary))
 
 
-def _attempt(result: Result, writer: Writer) -> Result:
+def attempt(result: Result, writer: Writer) -> Result:
+    """Write something; the result then says what could not be written, and a pass has its exit code."""
     try:
         writer()
     except MlxError as error:
