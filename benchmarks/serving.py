@@ -39,9 +39,11 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mlx-be
 RUNTIME = "onnxruntime==1.32.0"
 MIXED = {16: 60, 32: 25, 64: 10, 128: 5}  # tokens: percent of the requests
 _POST = """
+-- wrk knows its host only later, and some servers refuse requests that name none.
+local headers = {["Content-Type"] = "application/json", ["Host"] = "127.0.0.1"}
 local bodies = {}
 for line in io.lines(os.getenv("BENCH_BODIES")) do
-  bodies[#bodies + 1] = wrk.format("POST", nil, {["Content-Type"] = "application/json"}, line)
+  bodies[#bodies + 1] = wrk.format("POST", nil, headers, line)
 end
 local at = 0
 request = function()
