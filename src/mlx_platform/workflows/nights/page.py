@@ -50,8 +50,14 @@ def night_result(seen: Seen, before: Sequence[KeptNight], asked: Request, *, thr
         ),
         next_steps=(*base.report.next_steps, *_reproduce(seen, asked)),
     )
-    warnings = dict.fromkeys(warning for look in seen.looks for warning in look.result.warnings)
-    return replace(result, data=_data(seen, kinds, trend, asked), report=report, warnings=tuple(warnings))
+    return replace(result, data=_data(seen, kinds, trend, asked), report=report, warnings=_warnings(seen))
+
+
+def _warnings(seen: Seen) -> tuple[str, ...]:
+    """Those of all versions; that one cannot answer for another says nothing where both were asked."""
+    asked = [f"answered by {look.ref} cannot be compared" for look in seen.looks]
+    every = dict.fromkeys(warning for look in seen.looks for warning in look.result.warnings)
+    return tuple(warning for warning in every if not any(text in warning for text in asked))
 
 
 def account_of(seen: Seen, result: Result, before: Sequence[KeptNight]) -> KeptNight:
@@ -158,7 +164,7 @@ def _clusters(kinds: Sequence[Kind]) -> Iterable[Section]:
         )
         for kind in kinds[:_CLUSTERS_SHOWN]
     )
-    columns = ("first stage", "outputs", "reasons", "requests", "first in the window", "begins with")
+    columns = ("first stage", "outputs", "reasons", "requests", "first in the window", "began")
     yield Table("Kinds of mismatches", columns, rows, numeric=(3,))
 
 
@@ -190,12 +196,10 @@ def _trend(trend: Sequence[KeptNight], threshold: float) -> Iterable[Section | D
         x = tuple(float(place) for place, _one in points)
         y = tuple(one.agreement or 0.0 for _place, one in points)
         lower = tuple(one.lower or 0.0 for _place, one in points)
-        series = Points("requests that agree, and the least that is shown", x, y, lower, y)
+        series = (Points("requests that agree", x, y), Points("the least that is shown", x, lower))
         guide = ((min(x), threshold), (max(x), threshold))
         note = f"The dashed line is what must be shown: {threshold:.2%}."
-        yield Plot(
-            f"The last {len(trend)} nights", "nights ago", "agreement", (series,), guide=guide, note=note
-        )
+        yield Plot(f"The last {len(trend)} nights", "nights ago", "agreement", series, guide=guide, note=note)
     yield from _trend_table(trend, threshold)
 
 
