@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.span import Span, recent, time_span, time_zone
+from mlx_platform.core.span import Span, make_grid, recent, time_span, time_zone
 
 NOW = datetime(2026, 3, 9, 6, 12, 31, tzinfo=UTC)
 NEW_YORK = ZoneInfo("America/New_York")
@@ -50,3 +50,48 @@ def test_a_span_that_ends_before_it_starts_is_refused():
 def test_a_zone_that_there_is_not_is_refused_by_name():
     with pytest.raises(UsageError, match="Mars/Base"):
         time_zone("Mars/Base")
+
+
+@pytest.mark.parametrize(
+    ("every", "moment", "hours"),
+    [
+        ("1d", "2026-03-08T12:00Z", 23),  # New York puts its clocks forward
+        ("1d", "2026-11-01T12:00Z", 25),
+        ("1d", "2026-03-09T12:00Z", 24),
+        ("6h", "2026-11-01T06:30Z", 7),  # 01:30 for the second time
+        ("6h", "2026-11-01T12:00Z", 6),
+        ("7d", "2026-03-08T12:00Z", 167),
+        ("1h", "2026-11-01T06:30Z", 1),
+    ],
+)
+def test_windows_keep_to_the_calendar_of_their_zone(every, moment, hours):
+    at = datetime.fromisoformat(moment)
+    window = make_grid(every, NEW_YORK).at(at)
+    assert window.since <= at < window.until
+    assert window.until - window.since == timedelta(hours=hours)
+
+
+@pytest.mark.parametrize("every", ["15m", "1h", "2h", "6h", "1d", "7d"])
+@pytest.mark.parametrize(
+    "zone", ["UTC", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "America/Havana"]
+)
+def test_windows_follow_each_other_without_gap_or_overlap(every, zone):
+    grid = make_grid(every, ZoneInfo(zone))
+    moment = datetime(2026, 3, 1, tzinfo=UTC)
+    window = grid.at(moment)
+    for _ in range(60 if every == "7d" else 400):
+        following = grid.at(window.until)
+        assert following.since == window.until
+        assert grid.at(following.until - timedelta(microseconds=1)) == following
+        window = following
+
+
+def test_weeks_begin_on_monday():
+    window = make_grid("7d", ZoneInfo("Europe/Berlin")).at(datetime(2026, 3, 8, 22, tzinfo=UTC))
+    assert window.since.astimezone(ZoneInfo("Europe/Berlin")).strftime("%a %H:%M") == "Mon 00:00"
+
+
+@pytest.mark.parametrize("every", ["0h", "5h", "36h", "nonsense"])
+def test_a_length_that_does_not_fill_days_is_refused(every):
+    with pytest.raises(UsageError):
+        make_grid(every, ZoneInfo("UTC"))

@@ -10,6 +10,8 @@ from mlx_platform.core.values import frozen
 
 _HOUR = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
+_DAY = timedelta(days=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @frozen
@@ -85,7 +87,52 @@ def recent(last: str, zone: ZoneInfo, *, now: datetime, back: int = 0) -> Span:
             today = now.astimezone(zone).date() - back * length
             return Span(midnight(today - length, zone), midnight(today, zone))
         step = _MINUTE if length % _HOUR else _HOUR
-        end = now.astimezone(UTC) - (now.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) % step
+        end = now.astimezone(UTC) - (now.astimezone(UTC) - _EPOCH) % step
         return Span(end - (back + 1) * length, end - back * length)
     except OverflowError as error:
         raise UsageError(f"{last} reaches further back than time itself is counted.") from error
+
+
+@frozen
+class Grid:
+    """Time cut into windows of one length, half-open and without gaps, on the calendar of a zone.
+
+    Windows up to an hour are cut in UTC. Longer ones begin at the same times of every day, and whole days at
+    midnight of the zone (weeks on Mondays), so that they have an hour less or more where clocks change.
+    """
+
+    length: timedelta
+    zone: ZoneInfo
+
+    def at(self, moment: datetime) -> Span:
+        """The window that a moment lies in."""
+        if self.length <= _HOUR:
+            start = moment.astimezone(UTC) - (moment - _EPOCH) % self.length
+            return Span(start, start + self.length)
+        local = moment.astimezone(self.zone)
+        if self.length.days:
+            days = self.length.days
+            first = date.fromordinal((local.toordinal() - 1) // days * days + 1)
+            return Span(midnight(first, self.zone), midnight(first + self.length, self.zone))
+        begin = datetime.combine(local.date(), time())
+        begin += (local.replace(tzinfo=None, fold=0) - begin) // self.length * self.length
+        return Span(
+            *(each.replace(tzinfo=self.zone).astimezone(UTC) for each in (begin, begin + self.length))
+        )
+
+    def document(self) -> dict[str, str]:
+        return {"every": f"{self.length // timedelta(seconds=1)}s", "zone": self.zone.key}
+
+
+def make_grid(every: str, zone: ZoneInfo) -> Grid:
+    """Windows of a length such as `1h` or `1d`.
+
+    Raises:
+        UsageError: no length, or one that does not fill a day, or days, exactly.
+    """
+    length = parse_duration(every)
+    if not length or (length % _DAY if length > _DAY else _DAY % length):
+        raise UsageError(
+            f"Windows of {every} do not fill a day exactly.", hint="Write 15m, 1h, 6h, 1d or 7d, for example."
+        )
+    return Grid(length, zone)
