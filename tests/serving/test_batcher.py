@@ -373,9 +373,12 @@ kinds = st.sampled_from(["good"] * 5 + ["poison", "expired", "abandon", "tick", 
     queue=st.integers(1, 40),
     delay=st.sampled_from([0.0, 0.001]),
     workers=st.sampled_from([(1, True), (1, False), (2, False)]),
+    beside=st.sampled_from([0.0, 0.0005, 10.0]),
     fits=st.sampled_from([100, 3, 1]),
 )
-def test_whatever_happens_each_caller_gets_exactly_its_own_rows(story, max_rows, queue, delay, workers, fits):
+def test_whatever_happens_each_caller_gets_exactly_its_own_rows(
+    story, max_rows, queue, delay, workers, beside, fits
+):
     model = Small(fits)
 
     async def scenario(batcher: Batcher) -> None:
@@ -391,6 +394,7 @@ def test_whatever_happens_each_caller_gets_exactly_its_own_rows(story, max_rows,
         max_delay=delay,
         max_queue_rows=queue,
         workers=workers[0],
+        beside_seconds=beside,
         inline=workers[1],
     )
     assert all(len(rows) <= max_rows for rows in model.runs)

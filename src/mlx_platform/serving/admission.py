@@ -49,4 +49,5 @@ class Admission:
         seconds = self._waiting.seconds
         for batch in self._running:
             seconds += max(0.0, batch.started + batch.expected - now)
-        return seconds / self._policy.workers
+        spread = any(batch.expected >= self._policy.beside_seconds for batch in self._running)
+        return seconds / (self._policy.workers if spread else 1)

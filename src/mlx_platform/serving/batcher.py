@@ -274,6 +274,8 @@ class Batcher:
         if group is None:
             self._timer = self._loop.call_later(again - now, self._wake)
             return False
+        if not self._turns.may_join(group, now, self._running):
+            return False  # the run that ends first asks again
         jobs = self._waiting.take(group, self._turns.room(group, now, len(self._running)))
         live, rows = [], 0
         for job in jobs:

@@ -8,7 +8,7 @@ from mlx_platform.inference.session import Session
 from mlx_platform.serving.batch_policy import BatchPolicy
 from mlx_platform.serving.warmup import WarmUp
 
-_SIDE_BY_SIDE_SECONDS = 0.002  # a shorter run is over before a second worker would be worth its price
+_BESIDE_SECONDS = 0.002
 LATENCY_SHARE = 0.1  # of the time that a request has, for one run
 
 
@@ -24,17 +24,15 @@ def most_workers(settings: ServingSettings, session: Session) -> int:
 
 def policy(settings: ServingSettings, session: Session, warm: WarmUp) -> BatchPolicy:
     """How to batch a model that is warm."""
-    workers = most_workers(settings, session)
-    lone = warm.seconds[min(warm.seconds)] if warm.seconds else 0.0
-    if not settings.workers and lone < _SIDE_BY_SIDE_SECONDS:
-        workers = 1
     return BatchPolicy(
         max_rows=warm.size.rows,
         max_cells=math.inf if warm.size.bound == "setting" else warm.size.rows * max(1, warm.cells),
         max_delay=settings.max_queue_delay_ms / 1000,
         max_queue_rows=settings.max_queue_rows,
         max_queue_bytes=settings.max_queue_bytes,
-        workers=workers,
+        workers=most_workers(settings, session),
+        # Whoever sets a number of workers wants them all.
+        beside_seconds=0.0 if settings.workers else _BESIDE_SECONDS,
         # A driver that hangs must not take the event loop along, so only the CPU works there.
         inline_cells=warm.inline_cells if session.device == "cpu" else 0,
     )

@@ -52,6 +52,16 @@ class Turns:
             return False
         return not any(batch.jobs[0].group.exclusive for batch in running)
 
+    def may_join(self, group: Group, now: float, running: Collection[Batch]) -> bool:
+        """Whether a run of a group may begin beside those that go on: short ones wait for each other."""
+        worth = self._policy.beside_seconds
+        if not running or not worth:
+            return True
+        rows = min(group.rows, self._grouping.limit(group, now))
+        if self._costs.seconds(group, rows) >= worth:
+            return True
+        return all(max(batch.expected, now - batch.started) >= worth for batch in running)
+
     def choose(self, now: float, in_flight: int) -> tuple[Group | None, float]:
         """The group to run now: the head of the highest priority, then of the earliest deadline.
 
@@ -82,7 +92,8 @@ class Turns:
         if idle > 1 and group.rows > 1:
             rows = min(group.rows, limit)
             share = -(-rows // idle)
-            if self._costs.gains_by_spreading(rows, share):
+            long = self._costs.seconds(group, share) >= self._policy.beside_seconds
+            if long and self._costs.gains_by_spreading(rows, share):
                 return share
         return limit
 
