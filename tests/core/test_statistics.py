@@ -16,6 +16,7 @@ from mlx_platform.core.statistics import (
     chi2_tail,
     clopper_pearson_lower,
     holm,
+    ks_two_sample,
     mcnemar_exact,
     percentile_confidence,
     percentile_interval,
@@ -275,3 +276,17 @@ def test_beyond_all_resamples_the_tail_is_normal_and_no_resample_is_no_confidenc
     undefined = np.where(np.arange(100) < 90, 3.0, math.nan)
     assert math.isnan(bca_confidence(3.0, undefined, same, 2.0))
     assert math.isnan(percentile_confidence(3.0, undefined, 100, 2.0))
+
+
+def test_the_distance_of_two_samples_is_that_of_scipy() -> None:
+    generator = np.random.default_rng(3)
+    for shift in (0.0, 0.2, 2.0):
+        first, second = generator.normal(size=400), generator.normal(shift, size=300).round(2)
+        expected = stats.ks_2samp(first, second, method="asymp")
+        found = ks_two_sample(first, second)
+        assert found[0] == pytest.approx(expected.statistic)
+        assert found[1] == pytest.approx(expected.pvalue, rel=0.15, abs=1e-12)
+
+
+def test_without_numbers_there_is_no_distance() -> None:
+    assert all(map(math.isnan, ks_two_sample(np.empty(0), np.ones(3))))

@@ -39,7 +39,7 @@ class CacheSettings:
     dir: str = "~/.cache/mlx"
 
 
-EvidenceKind = Literal["evaluation", "quantization", "consistency", "shadow", "rollout"]
+EvidenceKind = Literal["evaluation", "quantization", "consistency", "online", "shadow", "rollout"]
 
 
 @frozen

@@ -318,3 +318,26 @@ def _acceleration(left_out: npt.NDArray[np.float64]) -> float:
     deviations = values.mean() - values
     square = float(np.sum(deviations**2))
     return float(np.sum(deviations**3)) / (6 * square**1.5) if square > 0 else 0.0
+
+
+def ks_two_sample(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """The largest distance of two empirical distributions, and its asymptotic p-value (Smirnov, 1948).
+
+    Args:
+        first: finite numbers [n].
+        second: finite numbers [m].
+
+    Returns:
+        The distance and the p-value, which is too large rather than too small where values repeat; NaN
+        without numbers.
+    """
+    if not len(first) or not len(second):
+        return math.nan, math.nan
+    from scipy.special import kolmogorov
+
+    a, b = np.sort(first), np.sort(second)
+    every = np.concatenate([a, b])
+    shares = (np.searchsorted(side, every, side="right") / len(side) for side in (a, b))
+    distance = float(np.abs(np.subtract(*shares)).max())
+    size = len(a) * len(b) / (len(a) + len(b))
+    return distance, float(kolmogorov(math.sqrt(size) * distance))

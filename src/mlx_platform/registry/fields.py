@@ -38,7 +38,7 @@ Kind = Literal["number", "text", "any", "time", "flag", "set"]
 """How a field compares; `any` is text that is a number where it reads as one."""
 Value = float | str | bool | datetime | tuple[str, ...]
 
-EVIDENCE_KINDS = ("evaluation", "quantization", "consistency", "drift", "shadow", "rollout")
+EVIDENCE_KINDS = ("evaluation", "quantization", "consistency", "online", "drift", "shadow", "rollout")
 """Kinds whose numbers need no `evidence.` in front: `evaluation.accuracy`."""
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 OF_ALIASES = {"alias", "aliases", "rolled_back", "state", "candidate"}

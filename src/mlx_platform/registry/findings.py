@@ -23,7 +23,7 @@ _NAME_CAP = 500  # characters of a dataset's name
 _DIGEST_CAP = 36  # characters of a dataset's digest
 _JUDGED = (
     *("gate_file", "baseline", "against", "against_ref", "compared", "threshold", "data"),
-    *("limit", "tolerated", "tolerated_amount", "tolerated_relative"),
+    *("limit", "tolerated", "tolerated_amount", "tolerated_relative", "confidence", "rows"),
 )
 _GATE = ("name", "verdict", "shown", "measured", "threshold", "lower", "upper", "skipped")
 

@@ -211,6 +211,7 @@ def producing_command(kind: str, version: Version, *, data: str = "", gates: boo
         _QUANTIZATION: f"mlx quantize {printable(version.parent) or version.ref} "
         f"--calibration ROWS.parquet --data {rows}{method}",
         "consistency": f"mlx consistency {version.ref} --traffic DIR",
+        "online": f"mlx eval {version.ref} --traffic DIR",
         "shadow": f"mlx rollout start {version.ref}",
         "rollout": f"mlx rollout start {version.ref}",
     }
