@@ -28,6 +28,7 @@ def add_commands(app: typer.Typer) -> None:
         "drift",
         examples=(
             "mlx drift digits@production --traffic traffic/ --since 24h --report reports/drift",
+            "mlx drift digits@production --traffic traffic/ --since 7d --every 1d --zone America/New_York",
             "mlx drift --baseline baseline.json --traffic today.parquet",
         ),
     )
@@ -43,6 +44,24 @@ def add_commands(app: typer.Typer) -> None:
         ] = None,
         since: SinceOption = None,
         until: UntilOption = None,
+        every: Annotated[
+            str | None,
+            typer.Option("--every", metavar="LENGTH", help="Judge windows as well: 15m, 1h, 1d."),
+        ] = None,
+        zone: Annotated[
+            str | None,
+            typer.Option("--zone", metavar="ZONE", help="On whose calendar windows are cut; default: UTC."),
+        ] = None,
+        by: Annotated[
+            str | None, typer.Option("--by", metavar="arm|version", help="A result for each of them.")
+        ] = None,
+        arm: Annotated[
+            str | None, typer.Option("--arm", metavar="ARM", help="Only production, canary or shadow.")
+        ] = None,
+        entity: Annotated[
+            str | None,
+            typer.Option("--entity", metavar="NAME", help="Only this server or model of a log of others."),
+        ] = None,
         fail_on: Annotated[
             str, typer.Option("--fail-on", metavar="warn|drift", help="What exits with 5.")
         ] = "drift",
@@ -61,6 +80,11 @@ def add_commands(app: typer.Typer) -> None:
             traffic=traffic,
             since=since,
             until=until,
+            every=every,
+            zone=zone,
+            by=by,
+            arm=arm,
+            entity=entity,
             fail_on=fail_on,
             report=report,
             junit=junit,

@@ -28,6 +28,9 @@ class Span:
         }
 
 
+ALWAYS = Span(None, None)
+
+
 def time_span(since: str | None, until: str | None, *, now: datetime) -> Span:
     """Read the ends of a span, each RFC 3339 or an age such as `24h`.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Columns
@@ -34,6 +34,32 @@ class Counts:
             )
         tallies = tuple(one + other for one, other in zip(self.tallies, more.tallies, strict=True))
         return Counts(self.baseline_id, self.rows + more.rows, tallies)
+
+    def document(self) -> dict[str, Any]:
+        return {"rows": self.rows, "tallies": [tally.document() for tally in self.tallies]}
+
+    @classmethod
+    def from_document(cls, baseline_id: str, document: Mapping[str, Any]) -> Self:
+        """Read what `document` wrote.
+
+        Raises:
+            UsageError: a count is negative.
+        """
+        rows = int(document["rows"])
+        if rows < 0:
+            raise UsageError("Counts hold a negative number of rows.")
+        return cls(baseline_id, rows, tuple(map(Tally.from_document, document["tallies"])))
+
+    def check(self, profile: Profile) -> None:
+        """Refuse counts that are not on the bins of a profile.
+
+        Raises:
+            UsageError: they belong to another baseline, or their bins are others.
+        """
+        if self.baseline_id != profile.baseline_id:
+            raise UsageError(f"The counts belong to baseline {self.baseline_id}, not {profile.baseline_id}.")
+        if [len(tally.bins) for tally in self.tallies] != [each.bin_count for each in profile.features]:
+            raise UsageError("The counts lie on other bins than the baseline's.")
 
 
 def count(profile: Profile, inputs: Mapping[str, Column], outputs: Columns | None = None) -> Counts:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
-from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import DriftSettings
 from mlx_platform.core.statistics import benjamini_hochberg
 from mlx_platform.core.verdict import Verdict
@@ -122,8 +121,7 @@ def compare(
     Raises:
         UsageError: the counts belong to another baseline.
     """
-    if counts.baseline_id != profile.baseline_id:
-        raise UsageError(f"The counts belong to baseline {counts.baseline_id}, not {profile.baseline_id}.")
+    counts.check(profile)
     pairs = zip(profile.features, counts.tallies, strict=True)
     judged = [_judge(feature, tally, settings) for feature, tally in pairs if feature.role in roles]
     tested = [index for index, (found, _) in enumerate(judged) if found.p_value is not None]

@@ -1,7 +1,7 @@
 """Records back into columns: many requests of one form become one batch of arrays."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +21,14 @@ _WHOLE = {int}
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Rows of `records` requests to one endpoint, in the order they were served."""
+    """Rows of `records` requests to one endpoint, in the order they were served; `apart` as was asked."""
 
     endpoint: str
     inputs: dict[str, Array]
     outputs: dict[str, Array]
     records: int
     rows: int
+    apart: Any = None
 
 
 @dataclass(slots=True)
@@ -40,6 +41,7 @@ class _Group:
 
     endpoint: str
     sides: tuple[_Form, _Form]
+    apart: Any
     cells: tuple[list[list[Any]], list[list[Any]]] = field(init=False)
     records: int = 0
     rows: int = 0
@@ -52,11 +54,15 @@ class _Group:
             {form[0]: _array(form, cells, self.rows) for form, cells in zip(forms, columns, strict=True)}
             for forms, columns in zip(self.sides, self.cells, strict=True)
         )
-        return RowBatch(self.endpoint, inputs, outputs, self.records, self.rows)
+        return RowBatch(self.endpoint, inputs, outputs, self.records, self.rows, self.apart)
 
 
 def row_batches(
-    records: Iterable[Record], stats: LogStats, *, batch_rows: int = BATCH_ROWS
+    records: Iterable[Record],
+    stats: LogStats,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    apart: Callable[[Record], Hashable] | None = None,
 ) -> Iterator[RowBatch]:
     """Gather records whose columns have the same names, types and shapes.
 
@@ -66,8 +72,9 @@ def row_batches(
         records: of any endpoints.
         stats: of the log they come from.
         batch_rows: rows that are gathered before any batch is given out; bounds the memory.
+        apart: records of which this differs never share a batch.
     """
-    groups: dict[tuple[str, _Form, _Form], _Group] = {}
+    groups: dict[tuple[Hashable, ...], _Group] = {}
     waiting = 0
     for record in records:
         try:
@@ -77,10 +84,10 @@ def row_batches(
             continue
         if height == 0:
             continue
-        key = (record.endpoint, *forms)
+        key = (record.endpoint, *forms, own := apart(record) if apart else None)
         group = groups.get(key)
         if group is None:
-            group = groups[key] = _Group(record.endpoint, forms)
+            group = groups[key] = _Group(record.endpoint, forms, own)
         for kept, more in zip(group.cells, columns, strict=True):
             for cells, new in zip(kept, more, strict=True):
                 cells.extend(new)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import orjson
 
@@ -10,11 +9,8 @@ from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
 from mlx_platform.drift.profile import Profile, build_profile, profile_columns
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.parquet import columns, is_plain, open_table
-from mlx_platform.workflows.inputs import no_inputs
+from mlx_platform.workflows.inputs import left_out
 from mlx_platform.workflows.subject import Subject, open_model
-
-if TYPE_CHECKING:
-    from mlx_platform.inference.package import Package
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +84,3 @@ def _from_json(path: Path, content: bytes) -> Baseline:
             hint="Name the statistics.json that lies beside it.",
         )
     return Baseline(Profile.from_json(content), f"profile {path}")
-
-
-def left_out(context: Context, package: "Package | None") -> frozenset[str]:
-    """Columns of a file that are not compared: those beside the inputs of the package's model."""
-    return no_inputs(context.settings.evaluation, package.spec.columns if package else ())

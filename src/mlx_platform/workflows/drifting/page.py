@@ -62,7 +62,7 @@ def _summary(window: Window, found: Sequence[FeatureDrift]) -> str:
         return "The window holds no rows, so nothing can be said about drift."
     counts = level_counts(found)
     parts = [f"{counts[level]} {_WORDS[level]}" for level in _ORDER if counts[level]]
-    text = f"{plural(len(found), 'feature')} over {plural(window.counts.rows, 'row')}: {', '.join(parts)}."
+    text = f"{plural(len(found), 'feature')} over {plural(window.rows, 'row')}: {', '.join(parts)}."
     alarms = [feature for feature in found if feature.level in {Level.DRIFT, Level.WARN}]
     if alarms:
         named = ", ".join(f"{feature.name} (PSI {feature.psi:.3f})" for feature in alarms[:3])
@@ -77,7 +77,7 @@ def _facts(
     since, until = span.since or window.first, span.until or window.last
     facts = [Fact("version", subject.ref)] if subject else []
     facts.append(Fact("baseline", f"{baseline.source}, {plural(baseline.profile.rows, 'row')}"))
-    facts.append(Fact("window", f"{window.source}, {plural(window.counts.rows, 'row')}"))
+    facts.append(Fact("window", f"{window.source}, {plural(window.rows, 'row')}"))
     if since and until:
         facts.append(Fact("time", f"{both_zones(since)} to {both_zones(until)}"))
     if window.stats.segments:
@@ -185,7 +185,7 @@ def _message(feature: FeatureDrift) -> str:
 
 
 def _no_rows(window: Window) -> Check:
-    measured = plural(window.counts.rows, "row")
+    measured = plural(window.rows, "row")
     return Check("window", Verdict.UNDECIDED, measured, ">= 1 row", "The window is empty.", "window")
 
 

@@ -1,29 +1,48 @@
-"""The traffic of a window, counted on the baseline's bins."""
+"""The traffic of a window as it was counted on a baseline's bins, and what could not be counted."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 from mlx_platform.core.clock import rfc3339
-from mlx_platform.core.errors import UndecidedError, UsageError
-from mlx_platform.core.progress import Advance
-from mlx_platform.core.span import Span
-from mlx_platform.core.text import listed, printable
-from mlx_platform.drift.counts import Counts, count, count_chunks
+from mlx_platform.core.errors import UsageError
+from mlx_platform.core.span import ALWAYS, Grid, Span, make_grid, time_zone
+from mlx_platform.core.text import did_you_mean, listed, printable
+from mlx_platform.drift.counts import Counts
 from mlx_platform.drift.feature import Role
 from mlx_platform.drift.profile import Profile
-from mlx_platform.drift.values import Categories
+from mlx_platform.drift.shard import Place
+from mlx_platform.drift.strata import Strata
 from mlx_platform.traffic.log import LogStats
-from mlx_platform.traffic.readers.opening import Reading, log_format, open_log
-from mlx_platform.traffic.record import Record
-from mlx_platform.traffic.rows import row_batches
-from mlx_platform.workflows.context import Context
-from mlx_platform.workflows.drifting.baseline import left_out
-from mlx_platform.workflows.drifting.parquet import chunks, is_plain, open_table
-from mlx_platform.workflows.drifting.watched import Watched
-from mlx_platform.workflows.subject import Subject
+
+By = Literal["arm", "version"]
+MOST_WINDOWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which traffic is meant, and how it is cut up.
+
+    Attributes:
+        span: of event time.
+        grid: windows within it.
+        by: what gets a result of its own each.
+        arm: only what this arm answered.
+        entity: only what this server, model or entity answered, in the words of a log of others.
+    """
+
+    span: Span = ALWAYS
+    grid: Grid | None = None
+    by: By | None = None
+    arm: str | None = None
+    entity: str | None = None
+
+    @property
+    def needs_log(self) -> bool:
+        """Whether rows without a time and an answering server cannot be cut like this."""
+        return bool(self.span.since or self.span.until or self.grid or self.by or self.arm or self.entity)
 
 
 @dataclass(slots=True)
@@ -33,34 +52,83 @@ class Left:
     failed: int = 0
     other_digest: int = 0
     truncated: int = 0
+    future: int = 0
+    other_arm: int = 0
+    other_entity: int = 0
 
 
 @dataclass(slots=True)
 class Window:
-    """What was counted, and what was not."""
+    """What was counted, and what was not.
+
+    `parts` are the counts by span, arm and version, on the bins of `profile`.
+    """
 
     source: str
-    span: Span
-    counts: Counts
+    cut: Cut
+    profile: Profile
+    parts: dict[Place, Strata]
     stats: LogStats
     roles: tuple[Role, ...] = ("input", "output")
     left: Left = field(default_factory=Left)
     first: datetime | None = None
     last: datetime | None = None
-    samplings: set[float] = field(default_factory=set)
-    versions: set[str] = field(default_factory=set)
+    repeated: tuple[str, ...] = ()
+
+    @property
+    def span(self) -> Span:
+        return self.cut.span
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts.values())
+
+    @property
+    def counts(self) -> Counts:
+        """All parts together, as they are judged; see `Strata.effective`."""
+        return pooled(self.profile, self.parts.values())
+
+    @property
+    def arms(self) -> Mapping[str, int]:
+        """Rows by arm, the most first."""
+        found: Counter[str] = Counter()
+        for place, part in self.parts.items():
+            if place.arm:
+                found[place.arm] += part.rows
+        return dict(found.most_common())
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The shares of requests that were logged."""
+        return tuple(sorted({share for part in self.parts.values() for share in part.shares}))
+
+    def groups(self) -> dict[str, dict[Place, Strata]]:
+        """The parts by arm or version, as asked for; all of them under no name otherwise."""
+        by = self.cut.by
+        found: dict[str, dict[Place, Strata]] = {}
+        for place, part in self.parts.items():
+            name = "" if by is None else place.arm if by == "arm" else place.version
+            found.setdefault(name or ("" if by is None else "(none)"), {})[place] = part
+        return dict(sorted(found.items()))
 
     def document(self) -> dict[str, Any]:
         return {
             "source": self.source,
             **self.span.document(),
+            **(self.cut.grid.document() if self.cut.grid else {}),
             "first": rfc3339(self.first) if self.first else None,
             "last": rfc3339(self.last) if self.last else None,
-            "rows": self.counts.rows,
+            "rows": self.rows,
+            "effective_rows": self.counts.rows,
+            "arms": dict(self.arms),
+            "sampling": list(self.shares),
             **self.stats.document(),
             "failed": self.left.failed,
             "truncated": self.left.truncated,
             "other_digest": self.left.other_digest,
+            "other_arm": self.left.other_arm,
+            "other_entity": self.left.other_entity,
+            "future": self.left.future,
         }
 
     def warnings(self) -> list[str]:
@@ -76,122 +144,85 @@ class Window:
                 f"{self.stats.unpaired:,} records hold a request without its answer, or the reverse; "
                 "the side that is there counts."
             )
-        if len(self.stats.origins) > 1:
+        if len(self.stats.origins) > 1 and self.cut.entity is None:
             named = listed([name or "(none)" for name in sorted(self.stats.origins)], 5)
-            found.append(f"The log names several servers or models, which all count as one: {named}.")
+            found.append(
+                f"The log names several servers or models, which all count as one: {named}. "
+                "Choose one with --entity."
+            )
         if self.left.truncated:
             found.append(f"{self.left.truncated:,} records were logged without their inputs, for their size.")
         if self.left.other_digest:
             found.append(
                 f"{self.left.other_digest:,} records were answered by another package, and left out."
             )
-        if len(self.samplings) > 1:
-            found.append("The log's sampling changed within the window; every record counts the same.")
+        if self.left.future:
+            found.append(
+                f"{self.left.future:,} records lie more than an hour in the future and were left out: "
+                "a clock is wrong, the server's or this machine's."
+            )
+        if len(self.shares) > 1:
+            found.append(
+                f"The sampling changed within the window ({_list(self.shares)}), so rows have weights: "
+                f"{self.rows:,} rows say as much as {self.counts.rows:,} equal ones."
+            )
+        if self.repeated:
+            found.append(f"Counted already, and passed over: {listed(list(self.repeated), 5)}.")
         return found
 
 
-def count_window(
-    context: Context,
-    subject: Subject | None,
-    profile: Profile,
-    watched: Watched,
-    traffic: Path,
-    span: Span,
-    reading: Reading,
-) -> Window:
-    """Count a traffic log, ours or another platform's, or the rows of a plain data file.
+def pooled(profile: Profile, parts: Iterable[Strata]) -> Counts:
+    """Parts together, as they are judged."""
+    whole = Strata(profile.baseline_id, {})
+    for part in parts:
+        whole = whole + part
+    return whole.effective(profile)
+
+
+def by_span(parts: Mapping[Place, Strata]) -> dict[Span, list[Strata]]:
+    """The parts of each window, the earliest first."""
+    found: dict[Span, list[Strata]] = {}
+    for place, part in parts.items():
+        found.setdefault(place.span, []).append(part)
+    return dict(sorted(found.items(), key=lambda entry: (entry[0].since is not None, entry[0].since)))
+
+
+def check_windows(spans: int, grid: Grid) -> None:
+    """Refuse more windows than anybody looks at, before they fill the memory.
 
     Raises:
-        NotFoundError: there is nothing at the path.
-        UsageError: the log holds traffic of several versions and none was named, or a plain file was to be
-            cut by time.
+        UsageError: there are.
     """
-    if reading.format is None and log_format(traffic) is None:
-        try:
-            return _count_file(context, profile, watched, traffic, span)
-        except UndecidedError:
-            if not traffic.is_dir():
-                raise
-            # A log that nobody has written to yet: an empty window.
-    return _count_log(context, subject, profile, watched, traffic, span, reading)
-
-
-def _count_file(context: Context, profile: Profile, watched: Watched, path: Path, span: Span) -> Window:
-    if (span.since or span.until) and path.is_file():
-        raise UsageError(f"{path} is a plain data file, whose rows have no time to select by.")
-    with context.progress.stage(f"counting {path.name}"):
-        counts = _count_table(context, profile, watched, path)
-    return Window(str(path), span, counts, LogStats(format="rows"), roles=("input",))
-
-
-def _count_table(context: Context, profile: Profile, watched: Watched, path: Path) -> Counts:
-    aside = left_out(context, watched.package)
-    if is_plain(path):
-        with open_table(path) as table:
-            if not watched.needs_cells(table.schema_arrow.names):
-                found = (
-                    {name: column} if isinstance(column, Categories) else watched.inputs({name: column})
-                    for name, column in chunks(table, aside)
-                )
-                return count_chunks(profile, table.metadata.num_rows, found)
-    from mlx_platform.inference.dataset import read_dataset
-
-    return count(profile, watched.inputs(read_dataset(path).features(drop=aside)))
-
-
-def _count_log(
-    context: Context,
-    subject: Subject | None,
-    profile: Profile,
-    watched: Watched,
-    folder: Path,
-    span: Span,
-    reading: Reading,
-) -> Window:
-    records, stats = open_log(
-        folder,
-        reading,
-        model=subject.name if subject else None,
-        version=subject.number if subject else None,
-        since=span.since,
-        until=span.until,
-    )
-    window = Window(str(folder), span, Counts.nothing(profile), stats)
-    digest = subject.package.digest if subject else None
-    with context.progress.stage("reading traffic") as advance:
-        for batch in row_batches(_usable(records, window, digest, advance), stats):
-            inputs = watched.inputs(batch.inputs)
-            window.counts += count(profile, inputs, watched.outputs(batch.endpoint, batch.outputs))
-    return window
-
-
-def _usable(
-    records: Iterator[Record], window: Window, digest: str | None, advance: Advance
-) -> Iterator[Record]:
-    for record in records:
-        advance(1)
-        if digest is not None and record.digest != digest:
-            window.left.other_digest += 1
-            continue
-        if record.status != 200:
-            window.left.failed += 1
-            continue
-        if record.truncated:
-            window.left.truncated += 1
-            continue
-        if digest is None and not record.foreign:
-            window.versions.add(f"{record.model}/{record.version}")
-            _check_versions(window.versions)
-        window.samplings.add(record.sampling)
-        window.first = min(window.first or record.time, record.time)
-        window.last = max(window.last or record.time, record.time)
-        yield record
-
-
-def _check_versions(versions: set[str]) -> None:
-    if len(versions) > 1:
-        shown = ", ".join(printable(name, 80) for name in sorted(versions))
+    if spans > MOST_WINDOWS:
         raise UsageError(
-            f"The log holds traffic of several versions: {shown}.",
-            hint="Name one: mlx drift NAME/VERSION ...",
+            f"The traffic spans more than {MOST_WINDOWS:,} windows of {grid.length}.",
+            hint="Write longer windows, such as --every 1d, or a shorter span with --since.",
         )
+
+
+def _list(shares: Iterable[float]) -> str:
+    return listed([f"{share:.4g}" for share in shares], 5)
+
+
+def make_cut(
+    span: Span,
+    *,
+    every: str | None = None,
+    zone: str | None = None,
+    by: str | None = None,
+    arm: str | None = None,
+    entity: str | None = None,
+) -> Cut:
+    """Read how traffic is to be cut up.
+
+    Raises:
+        UsageError: no such length, zone or way to tell traffic apart; a zone without windows.
+    """
+    if by is not None and by not in get_args(By):
+        raise UsageError(
+            f"--by takes arm or version, not {printable(by, 40)!r}.", hint=did_you_mean(by, get_args(By))
+        )
+    if zone is not None and every is None:
+        raise UsageError("--zone is the zone of windows.", hint="Name their length as well: --every 1d.")
+    grid = make_grid(every, time_zone(zone or "UTC")) if every is not None else None
+    return Cut(span, grid, cast("By | None", by), arm, entity)
