@@ -7,6 +7,7 @@ from mlx_platform.serving.job import Group
 _WEIGHT = 0.1  # of one run against all before it
 _GAIN = 0.9  # a batch of twice the rows pays when a row then takes at most so much of the time
 _MOST_KNOWN = 1024  # rows for which the seconds are worked out once
+_TELLING = 0.002  # seconds; beside the server's own work nobody gains by choosing the size of a shorter run
 _SPREAD = 0.75  # two workers pay when they are done in so much of the time of one
 
 
@@ -41,6 +42,8 @@ class Costs:
 
     def learn(self, group: Group, rows: int, seconds: float) -> None:
         """Take a run into account."""
+        if seconds >= _TELLING:
+            group.sizes.learn(rows, seconds)
         scale = seconds / self._curve(rows)
         group.scale += (scale - group.scale) * (_WEIGHT if group.runs else 1.0)
         group.pace = group.scale * self._least

@@ -73,7 +73,8 @@ class Grouping:
         if group.limit and now > group.limit_until:
             group.limit = 2 * group.limit if 2 * group.limit < group.most_rows else 0
             group.limit_until = now + _RECOVERY_SECONDS
-        return group.limit or group.most_rows
+        most = group.limit or group.most_rows
+        return most if group.sizes.most is None else min(most, group.sizes.most)
 
     def shrink(self, batch: Batch) -> None:
         """Run smaller batches of a group that memory was not enough for."""

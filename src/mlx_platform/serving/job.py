@@ -10,6 +10,7 @@ import numpy as np
 
 from mlx_platform.core.errors import UnavailableError
 from mlx_platform.core.tensors import Array, Tensors
+from mlx_platform.serving.run_sizes import RunSizes
 
 HIGH, NORMAL, LOW = 0, 1, 2
 PRIORITIES = (HIGH, NORMAL, LOW)
@@ -102,6 +103,7 @@ class Group:
         runs: how many runs that rests on.
         limit: rows of a run that memory was found to be enough for, 0 while it always was.
         limit_until: when to try more again.
+        sizes: of runs, and what rows take in them.
     """
 
     __slots__ = (
@@ -117,6 +119,7 @@ class Group:
         "rows",
         "runs",
         "scale",
+        "sizes",
     )
 
     def __init__(self, *, joins: bool, cells: int = 0, row_bytes: int = 0, exclusive: bool = False) -> None:
@@ -132,6 +135,7 @@ class Group:
         self.runs = 0
         self.limit = 0
         self.limit_until = 0.0
+        self.sizes = RunSizes()
 
     def head(self) -> Job | None:
         """The first of the highest priority."""

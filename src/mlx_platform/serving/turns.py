@@ -89,11 +89,10 @@ class Turns:
         if self._policy.workers == 1:
             return limit
         idle = self._policy.workers - running - self._waiting.count() + 1
-        if idle > 1 and group.rows > 1:
-            rows = min(group.rows, limit)
-            share = -(-rows // idle)
+        share = -(-group.rows // max(1, idle))
+        if share < min(group.rows, limit):
             long = self._costs.seconds(group, share) >= self._policy.beside_seconds
-            if long and self._costs.gains_by_spreading(rows, share):
+            if long and self._costs.gains_by_spreading(min(group.rows, limit), share):
                 return share
         return limit
 
