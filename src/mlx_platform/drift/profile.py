@@ -5,7 +5,7 @@ of shards, hours and replicas add up to the same integers however the rows were 
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -154,11 +154,19 @@ def _profile(name: str, role: Role, column: Column) -> FeatureProfile:
     if not isinstance(column, Categories) and column.ndim != 1:
         return _empty(name, role, "other", 0, Missing(invalid=len(column)))
     if values.holds_numbers(column):
-        found = values.numbers(column)
-        if len(found.finite):
-            return _numeric(name, role, found)
-        return _empty(name, role, str(found.ordered.dtype), len(found.ordered), found.missing)
-    counted = values.categories(column)
+        return profile_numbers(name, role, values.numbers(column))
+    return profile_categories(name, role, values.categories(column))
+
+
+def profile_numbers(name: str, role: Role, found: Numbers) -> FeatureProfile:
+    """Profile a feature from all of its numbers."""
+    if len(found.finite):
+        return _numeric(name, role, found)
+    return _empty(name, role, str(found.ordered.dtype), len(found.ordered), found.missing)
+
+
+def profile_categories(name: str, role: Role, counted: Categories) -> FeatureProfile:
+    """Profile a feature from the counts of all of its categories."""
     if counted.counts:
         return _categorical(name, role, counted)
     return _empty(name, role, "text", 0, counted.missing)
@@ -173,33 +181,64 @@ def _numeric(name: str, role: Role, found: Numbers) -> FeatureProfile:
     ordered = found.finite
     changes = np.flatnonzero(ordered[1:] != ordered[:-1])
     distinct = ordered[np.append(0, changes + 1)] if len(changes) < bins.DISCRETE_INTEGERS else None
-    discrete = distinct is not None and bins.is_discrete(distinct)
+    ends = (ordered[0].item(), ordered[-1].item())
+    feature = numeric_bins(name, role, bins.quantiles(ordered), distinct, ends, _scale(ordered))
+    return replace(feature, tally=tally_numbers(feature, found))
+
+
+def numeric_bins(
+    name: str,
+    role: Role,
+    quantiles: Array,
+    distinct: Array | None,
+    ends: tuple[float | int, float | int],
+    scale: float,
+) -> FeatureProfile:
+    """The bins of a numeric feature; its tally holds nothing yet but both ends.
+
+    Args:
+        name: of the feature.
+        role: input or output.
+        quantiles: observed values [FINE_BINS - 1].
+        distinct: all values, ascending; None when they are too many to be bins.
+        ends: the smallest and the largest finite value.
+        scale: by which distances are divided.
+    """
     feature = FeatureProfile(
         name=name,
         role=role,
         kind="numeric",
-        dtype=str(ordered.dtype),
-        quantiles=tuple(bins.quantiles(ordered).tolist()),
-        scale=_scale(ordered),
-        tally=Tally.nothing(0),
+        dtype=str(quantiles.dtype),
+        quantiles=tuple(quantiles.tolist()),
+        scale=scale,
+        tally=Tally(bins=np.empty(0, np.int64), minimum=ends[0], maximum=ends[1]),
     )
-    if distinct is not None and discrete:
+    if distinct is not None and bins.is_discrete(distinct):
         kind: Kind = "constant" if len(distinct) == 1 else "discrete"
-        feature = replace(feature, kind=kind, values=tuple(distinct.tolist()))
-    elif len(deciles := bins.edges(np.asarray(feature.quantiles), ordered[-1], 10)) < 2:
+        return replace(feature, kind=kind, values=tuple(distinct.tolist()))
+    if len(deciles := bins.edges(quantiles, ends[1], 10)) < 2:
         # One value holds nearly everything: below, equal and above say more than one edge.
-        most = deciles[0] if len(deciles) else ordered[-1]
-        feature = replace(feature, kind="discrete", values=(most.item(),))
-    extremes = Tally(bins=np.empty(0, np.int64), minimum=ordered[0].item(), maximum=ordered[-1].item())
-    return replace(feature, tally=tally_numbers(replace(feature, tally=extremes), found))
+        most = deciles[0].item() if len(deciles) else ends[1]
+        return replace(feature, kind="discrete", values=(most,))
+    return feature
 
 
 def _scale(ordered: Array) -> float:
     quarter = len(ordered) // 4
-    spread = (float(ordered[-1 - quarter]) - float(ordered[quarter])) / _NORMAL_IQR
-    if spread <= 0:
+    quarters = (ordered[quarter], ordered[-1 - quarter])
+
+    def deviation() -> float:
         with np.errstate(over="ignore", invalid="ignore"):
-            spread = float(np.std(ordered.astype(np.float64)))
+            return float(np.std(ordered.astype(np.float64)))
+
+    return scale_of(*quarters, deviation)
+
+
+def scale_of(low: float, high: float, deviation: Callable[[], float]) -> float:
+    """By what distances are divided: from the quartiles, else the standard deviation, else 1."""
+    spread = (float(high) - float(low)) / _NORMAL_IQR
+    if spread <= 0:
+        spread = deviation()
     return spread if np.isfinite(spread) and spread > 0 else 1.0
 
 
