@@ -40,7 +40,22 @@ def add_commands(app: typer.Typer) -> None:
         ] = None,
         baseline: Annotated[
             Path | None,
-            typer.Option("--baseline", metavar="FILE", help="A profile (baseline.json) or reference rows."),
+            typer.Option("--baseline", metavar="FILE", help="A profile (baseline.json), rows, or a log."),
+        ] = None,
+        reference: Annotated[
+            Path | None,
+            typer.Option(
+                "--reference",
+                metavar="FILE",
+                help="Rows or a log to compare with on the same bins, such as features computed offline.",
+            ),
+        ] = None,
+        baseline_since: Annotated[
+            str | None,
+            typer.Option("--baseline-since", metavar="TIME", help="Start of a baseline or reference log."),
+        ] = None,
+        baseline_until: Annotated[
+            str | None, typer.Option("--baseline-until", metavar="TIME", help="Its end, exclusive.")
         ] = None,
         since: SinceOption = None,
         until: UntilOption = None,
@@ -77,6 +92,9 @@ def add_commands(app: typer.Typer) -> None:
             run.context,
             ref,
             baseline=baseline,
+            reference=reference,
+            baseline_since=baseline_since,
+            baseline_until=baseline_until,
             traffic=traffic,
             since=since,
             until=until,

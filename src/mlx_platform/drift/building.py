@@ -7,7 +7,8 @@ import numpy as np
 
 from mlx_platform.core.errors import UndecidedError
 from mlx_platform.drift import bins, values
-from mlx_platform.drift.feature import OUTPUT_PREFIX, FeatureProfile, Role, tally_column
+from mlx_platform.drift.counts import Key
+from mlx_platform.drift.feature import OUTPUT_PREFIX, FeatureProfile, tally_column
 from mlx_platform.drift.frequent import KEYS, Frequent
 from mlx_platform.drift.profile import (
     CATEGORIES_KEPT,
@@ -24,7 +25,6 @@ from mlx_platform.drift.values import Categories, Column, Missing, Numbers
 EXACT = 262_144
 """Numbers of a feature that are kept, and profiled exactly."""
 
-Key = tuple[Role, str]
 Rows = Callable[[Collection[Key] | None], Iterable[Mapping[Key, Column]]]
 """Reads all rows once more, batch by batch, each some features of some rows; of these features, or of all."""
 

@@ -6,11 +6,14 @@ from typing import Any, Self
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Columns
-from mlx_platform.drift.feature import tally_column
+from mlx_platform.drift.feature import Role, tally_column
 from mlx_platform.drift.features import output_features
 from mlx_platform.drift.profile import Profile, shared_rows
 from mlx_platform.drift.tally import Tally
 from mlx_platform.drift.values import Column
+
+Key = tuple[Role, str]
+"""Of a feature's column: whether it is of the inputs or the answers, and its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,13 @@ def count(profile: Profile, inputs: Mapping[str, Column], outputs: Columns | Non
     Raises:
         UsageError: columns differ in their number of rows.
     """
-    named: dict[tuple[str, str], Column] = {("input", name): column for name, column in inputs.items()}
+    named: dict[Key, Column] = {("input", name): column for name, column in inputs.items()}
     named |= {("output", name): column for name, column in output_features(outputs or {}).items()}
+    return count_features(profile, named)
+
+
+def count_features(profile: Profile, named: Mapping[Key, Column]) -> Counts:
+    """Count features of inputs and answers; see `count`."""
     if not named:
         return Counts.nothing(profile)
     rows = shared_rows(named)

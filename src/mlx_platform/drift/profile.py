@@ -106,7 +106,7 @@ def build_profile(
         UsageError: columns differ in their number of rows.
     """
     answers = output_features(outputs or {})
-    named: dict[tuple[str, str], Column] = {("input", name): column for name, column in features.items()}
+    named: dict[tuple[Role, str], Column] = {("input", name): column for name, column in features.items()}
     rows = shared_rows(named | {("output", name): column for name, column in answers.items()})
     if rows == 0:
         raise UndecidedError("A baseline needs rows.")
@@ -134,7 +134,7 @@ def profile_columns(
     return Profile(rows=rows, features=tuple(profiles), positions=dict(positions or {}))
 
 
-def shared_rows(columns: Mapping[tuple[str, str], Column]) -> int:
+def shared_rows(columns: Mapping[tuple[Role, str], Column]) -> int:
     """The number of rows that all columns have, each under its role and name.
 
     Raises:

@@ -139,11 +139,12 @@ def _pooled(feature: FeatureProfile, window: Tally, parts: int | None) -> Table:
 
 def all_categories(feature: FeatureProfile, window: Tally) -> tuple[list[str], Bins, Bins]:
     """The keys that either side names, with both sides' counts [k]; values without a name are left out."""
-    fresh = dict(sorted(window.fresh.items()))
-    keys = [*feature.categories, *fresh]
-    baseline = np.concatenate([feature.tally.bins, np.zeros(len(fresh), np.int64)])
-    counted = np.concatenate([window.bins, np.asarray(list(fresh.values()), np.int64)])
-    return keys, baseline, counted
+    fresh = sorted({*feature.tally.fresh, *window.fresh})
+    baseline, counted = (
+        np.concatenate([side.bins, np.asarray([side.fresh.get(key, 0) for key in fresh], np.int64)])
+        for side in (feature.tally, window)
+    )
+    return [*feature.categories, *fresh], baseline, counted
 
 
 def category_text(key: str) -> str:

@@ -150,7 +150,8 @@ def _judge(
 
 def _describe(feature: FeatureProfile, window: Tally) -> FeatureDrift:
     base = feature.tally
-    new = largest(window.fresh, _SHOWN)
+    known = base.fresh.keys()
+    new = largest({key: count for key, count in window.fresh.items() if key not in known}, _SHOWN)
     gone = {}
     if feature.kind == "categorical":
         pairs = zip(feature.categories, base.bins.tolist(), window.bins.tolist(), strict=True)
@@ -174,6 +175,8 @@ def _describe(feature: FeatureProfile, window: Tally) -> FeatureDrift:
 def _why_not(feature: FeatureProfile, window: Tally) -> str:
     """Why a feature cannot be compared at all; nothing when it can."""
     base = feature.tally
+    if not base.rows:
+        return "The baseline has no such column."
     if not base.present and base.missing.invalid:
         return "The baseline holds no values that can be counted."
     if not window.rows:

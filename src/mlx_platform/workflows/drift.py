@@ -14,7 +14,7 @@ from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.core.verdict import Verdict, worst
 from mlx_platform.drift.verdict import FailOn, Level, level_counts
 from mlx_platform.workflows.context import Context
-from mlx_platform.workflows.drifting.baseline import Baseline, find_baseline
+from mlx_platform.workflows.drifting.baseline import Baseline, Sources, find_baseline
 from mlx_platform.workflows.drifting.counting import count_window
 from mlx_platform.workflows.drifting.judged import Group, judge
 from mlx_platform.workflows.drifting.kept import kept_window
@@ -32,6 +32,9 @@ def measure_drift(
     ref: str | None = None,
     *,
     baseline: Path | None = None,
+    reference: Path | None = None,
+    baseline_since: str | None = None,
+    baseline_until: str | None = None,
     traffic: Path,
     since: str | None = None,
     until: str | None = None,
@@ -51,7 +54,10 @@ def measure_drift(
     Args:
         context: the command's context.
         ref: the version whose traffic and baseline are meant; None compares two files column by column.
-        baseline: a profile (`.json`), or reference rows, instead of the profile in the package.
+        baseline: a profile (`.json`), reference rows or a log, instead of the profile in the package.
+        reference: rows or a log that are counted on the bins of the baseline, to compare with them.
+        baseline_since: the first moment of a baseline or reference that is a log.
+        baseline_until: the moment after its last.
         traffic: a traffic log, ours or another platform's, counts that were kept, or a plain data file whose
             rows are inputs.
         since: the window's first moment, RFC 3339 or an age such as `24h`.
@@ -78,22 +84,24 @@ def measure_drift(
     """
     check_targets(report=report, junit=junit)
     _check_fail_on(fail_on)
-    if ref is None and baseline is None:
+    if ref is None and baseline is None and reference is None:
         raise UsageError(
             "There is nothing to compare with.", hint="Name a version, or rows or a profile with --baseline."
         )
-    cut = make_cut(
-        time_span(since, until, now=context.clock()), every=every, zone=zone, by=by, arm=arm, entity=entity
-    )
+    now = context.clock()
+    earlier = time_span(baseline_since, baseline_until, now=now)
+    sources = Sources(baseline, reference, earlier, assume_tz)
+    cut = make_cut(time_span(since, until, now=now), every=every, zone=zone, by=by, arm=arm, entity=entity)
     with ExitStack() as stack:
         subject = stack.enter_context(open_subject(context, ref)) if ref is not None else None
-        against = find_baseline(context, subject, baseline)
+        against = find_baseline(context, subject, sources)
         window = kept_window(traffic, against.profile, cut)
         if window is None:
             look = watched(subject.package if subject else None, against.profile)
             names = tuple(feature.name for feature in against.profile.of_role("input"))
             reading = make_reading(subject, names, log_format=log_format, assume_tz=assume_tz)
             window = count_window(context, subject, against.profile, look, traffic, cut, reading)
+        window.roles = tuple(role for role in window.roles if role in against.roles)
     result = _result(context, subject, against, window, cast("FailOn", fail_on))
     return write_reports(result, report=report, junit=junit)
 
@@ -134,6 +142,7 @@ def _result(
         report=pages[0] if by is None else side_by_side(groups, pages, by),
         verdict=worst(group.verdict for group in groups),
         warnings=(
+            *baseline.warnings,
             *window.warnings(),
             *_warnings(baseline, window, groups),
             *(subject.warnings if subject else ()),

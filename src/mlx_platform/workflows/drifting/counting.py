@@ -16,7 +16,7 @@ from mlx_platform.drift.values import Categories
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.readers.opening import OURS, Reading, log_format, open_log
 from mlx_platform.traffic.record import Record
-from mlx_platform.traffic.rows import row_batches
+from mlx_platform.traffic.rows import RowBatch, row_batches
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.parquet import chunks, is_plain, open_table
 from mlx_platform.workflows.drifting.watched import Watched
@@ -113,6 +113,40 @@ def _count_log(
     reading: Reading,
     taken: Take | None,
 ) -> Window:
+    window = Window(str(folder), cut, profile, {}, LogStats())
+    for batch in log_batches(context, subject, folder, window, reading, taken):
+        place, share = batch.apart
+        counts = count(profile, watched.inputs(batch.inputs), watched.outputs(batch.endpoint, batch.outputs))
+        part = Strata.of(counts, share)
+        window.parts[place] = window.parts[place] + part if place in window.parts else part
+        if cut.grid:
+            check_windows(len({each.span for each in window.parts}), cut.grid)
+    return window
+
+
+def log_batches(
+    context: Context,
+    subject: Subject | None,
+    folder: Path,
+    window: Window,
+    reading: Reading,
+    taken: Take | None = None,
+) -> Iterator[RowBatch]:
+    """The rows of a log that are meant, each batch of one part of the window, with its share (`apart`).
+
+    Args:
+        context: the command's context.
+        subject: the version whose traffic is meant.
+        folder: the log.
+        window: says what is meant, and keeps the account of what is read and left out.
+        reading: how the log is read.
+        taken: told of each record that counts.
+
+    Raises:
+        UsageError: the log holds traffic of several versions and none was named, or it names no entities.
+        NotFoundError: there is nothing at the path, or the entity answered nothing.
+    """
+    cut = window.cut
     records, stats = open_log(
         folder,
         reading,
@@ -121,26 +155,17 @@ def _count_log(
         since=cut.span.since,
         until=cut.span.until,
     )
+    window.stats = stats
     if cut.entity is not None and stats.format == OURS:
         raise UsageError(
             f"{folder} is a log of mlx serve, which names no entities.",
             hint="Name the version, or an arm with --arm.",
         )
-    window = Window(str(folder), cut, profile, {}, stats)
     usable = _Usable(window, subject, context.clock() + _AHEAD, taken)
     with context.progress.stage("reading traffic") as advance:
-        for batch in row_batches(usable.read(records, advance), stats, apart=usable.place):
-            place, share = batch.apart
-            counts = count(
-                profile, watched.inputs(batch.inputs), watched.outputs(batch.endpoint, batch.outputs)
-            )
-            part = Strata.of(counts, share)
-            window.parts[place] = window.parts[place] + part if place in window.parts else part
-            if cut.grid:
-                check_windows(len({each.span for each in window.parts}), cut.grid)
+        yield from row_batches(usable.read(records, advance), stats, apart=usable.place)
     if cut.entity is not None and cut.entity not in stats.origins:
         raise _no_entity(folder, cut.entity, stats)
-    return window
 
 
 class _Usable:

@@ -1,0 +1,117 @@
+"""A profile made here: of rows in a file, or of the traffic of a log."""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlx_platform.core.tensors import Columns
+from mlx_platform.drift.building import Built, build_in_passes
+from mlx_platform.drift.counts import Key
+from mlx_platform.drift.features import output_features, positions
+from mlx_platform.drift.profile import Profile, profile_columns
+from mlx_platform.drift.values import Categories, Column, Missing
+from mlx_platform.traffic.log import LogStats
+from mlx_platform.traffic.readers.opening import Reading
+from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.drifting.counting import BATCH_ROWS, log_batches
+from mlx_platform.workflows.drifting.parquet import chunks, columns, is_plain, open_table
+from mlx_platform.workflows.drifting.watched import Watched, watched
+from mlx_platform.workflows.drifting.window import Cut, Window
+from mlx_platform.workflows.inputs import left_out
+from mlx_platform.workflows.subject import Subject
+
+if TYPE_CHECKING:
+    from mlx_platform.inference.model import Model
+    from mlx_platform.inference.package import Package
+
+WHOLE_COLUMN = 4_000_000
+"""Rows up to which a column of Parquet is profiled in one piece, which is exact."""
+
+Batch = Mapping[Key, Column]
+
+
+def profile_rows(context: Context, model: "Model | None", path: Path) -> Built:
+    """Profile the rows of a data file, however many there are.
+
+    Args:
+        context: the command's context.
+        model: answers them, so that its outputs are profiled as well; None profiles the columns as they are.
+        path: of the file or folder.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: it cannot be read.
+        UndecidedError: it has no rows.
+    """
+    with context.progress.stage("profiling the baseline"):
+        if model is None and is_plain(path):
+            return _profile_table(context, path)
+        places = positions(model.spec, model.spec.columns) if model else {}
+        return build_in_passes(lambda _only: answered_rows(context, model, path), places)
+
+
+def _profile_table(context: Context, path: Path) -> Built:
+    aside = left_out(context, None)
+    with open_table(path) as table:
+        rows = table.metadata.num_rows
+        if rows <= WHOLE_COLUMN:
+            return Built(profile_columns(rows, columns(table, aside)))
+
+        def pieces(only: Collection[Key] | None) -> Iterator[Batch]:
+            names = set(table.schema_arrow.names) - aside
+            wanted = names if only is None else names & {name for _, name in only}
+            for name, column in chunks(table, set(table.schema_arrow.names) - wanted):
+                yield {("input", name): column}
+
+        return build_in_passes(pieces)
+
+
+def answered_rows(context: Context, model: "Model | None", path: Path) -> Iterator[Batch]:
+    """The rows of a file as features, batch by batch, with the model's answers where there is one."""
+    from mlx_platform.inference.model import features
+    from mlx_platform.inference.sources.opening import open_dataset
+
+    source = open_dataset(path)
+    aside = left_out(context, model.package if model else None)
+    names = [name for name in source.columns if name not in aside]
+    plain = Watched(None, (), {}, None)
+    for rows in source.batches(BATCH_ROWS, names):
+        if model is None:
+            yield _keyed(plain.inputs(rows), None)
+        else:
+            yield _keyed(features(model.spec, rows), model.predict(rows).columns)
+
+
+def profile_log(
+    context: Context, subject: Subject | None, path: Path, cut: Cut, reading: Reading
+) -> tuple[Built, Window]:
+    """Profile the traffic of a log, inputs and answers as they were logged.
+
+    Returns:
+        The profile, and the account of what was read; its counts stay empty.
+
+    Raises:
+        UndecidedError: nothing in the log is meant.
+    """
+    look = _look(subject.package if subject else None)
+    window = Window(str(path), cut, Profile(0, ()), {}, LogStats())
+
+    def pieces(_only: Collection[Key] | None) -> Iterator[Batch]:
+        nonlocal window
+        window = Window(str(path), cut, Profile(0, ()), {}, LogStats())
+        for batch in log_batches(context, subject, path, window, reading):
+            yield _keyed(look.inputs(batch.inputs), look.outputs(batch.endpoint, batch.outputs))
+
+    built = build_in_passes(pieces, look.places)
+    return built, window
+
+
+def _keyed(inputs: Mapping[str, Column], answers: Columns | None) -> dict[Key, Column]:
+    found: dict[Key, Column] = {("input", name): column for name, column in inputs.items()}
+    return found | {("output", name): column for name, column in output_features(answers or {}).items()}
+
+
+def _look(package: "Package | None") -> Watched:
+    """What is watched of a package whose profile is still to be made: each of its columns."""
+    names = package.spec.columns if package else ()
+    return watched(package, profile_columns(1, ((name, Categories({}, Missing(null=1))) for name in names)))
