@@ -1,7 +1,7 @@
 """Traffic logs of requests as a server answers and records them, at any time and by any version."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -45,6 +45,36 @@ def answered(
         "hashes": {stage: stage_hash(arrays) for stage, arrays in stages.items()},
     }
     return Record(**(values | more))
+
+
+def answered_each(
+    model: Model, features: np.ndarray, times: Sequence[datetime], first: int = 0, **more: Any
+) -> list[Record]:
+    """A request per row, answered in one run; without hashes."""
+    columns = {f"x{index}": features[:, index].astype(np.float64) for index in range(features.shape[1])}
+    answers = model.predict(columns).columns
+    values: dict[str, Any] = {
+        "server_id": "web-1",
+        "boot_id": "b",
+        "model": model.name,
+        "version": model.version,
+        "digest": model.digest,
+        "rows": 1,
+    }
+    return [
+        Record(
+            **values
+            | {
+                "request_id": f"r-{first + row}",
+                "time": time,
+                "seq": first + row,
+                "inputs": encoded({name: column[row : row + 1] for name, column in columns.items()}),
+                "outputs": encoded({name: column[row : row + 1] for name, column in answers.items()}),
+            }
+            | more
+        )
+        for row, time in enumerate(times)
+    ]
 
 
 def write_log(folder: Path, records: Iterable[Record]) -> Path:

@@ -1,13 +1,25 @@
 """The command that measures and judges a version: eval."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mlx_platform.cli.command import Run, command
-from mlx_platform.cli.options import DeviceOption, JunitOption, LabelOption, RefArgument, ReportOption
+from mlx_platform.cli.options import (
+    DeviceOption,
+    JunitOption,
+    LabelOption,
+    LogFormatOption,
+    RefArgument,
+    ReportOption,
+    SinceOption,
+    UntilOption,
+    ZoneOption,
+)
 from mlx_platform.cli.output import print_line
+from mlx_platform.core.errors import UsageError
 
 if TYPE_CHECKING:
     from mlx_platform.core.report import Result
@@ -16,6 +28,13 @@ if TYPE_CHECKING:
 def _column(flag: str, about: str) -> typer.models.OptionInfo:
     found: typer.models.OptionInfo = typer.Option(flag, metavar="COLUMN", help=about)
     return found
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that mean nothing here."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise UsageError(f"{why}, so {', '.join(given)} cannot be used.", hint="See: mlx eval --help")
 
 
 def _print_schema(*, wanted: bool) -> None:
@@ -38,12 +57,13 @@ def add_commands(app: typer.Typer) -> None:
             "mlx eval digits/4 --data test.parquet --slice camera --slice camera,light",
             "mlx eval digits/4 --data test.parquet --gates gates.toml --aa",
             "mlx eval digits/4 --data test.parquet --latency --threads 1",
+            "mlx eval digits@production --traffic traffic/ --labels labels.csv --since 7d --slice hour",
         ),
     )
     def evaluate(
         run: Run,
         ref: RefArgument,
-        data: Annotated[Path, typer.Option("--data", metavar="FILE", help="Labelled rows.")],
+        data: Annotated[Path | None, typer.Option("--data", metavar="FILE", help="Labelled rows.")] = None,
         against: Annotated[
             str | None,
             typer.Option("--against", metavar="REF", help="Baseline; by default NAME@production."),
@@ -106,6 +126,47 @@ def add_commands(app: typer.Typer) -> None:
                 "--gitlab-metrics", metavar="FILE", help="File for the numbers as OpenMetrics text."
             ),
         ] = None,
+        traffic: Annotated[
+            Path | None,
+            typer.Option(
+                "--traffic", metavar="DIR", help="Instead of --data: measure what was answered, by this log."
+            ),
+        ] = None,
+        labels: Annotated[
+            Path | None,
+            typer.Option(
+                "--labels",
+                metavar="FILE",
+                help="With --traffic: labels by request id; default: the feedback beside the log.",
+            ),
+        ] = None,
+        since: SinceOption = None,
+        until: UntilOption = None,
+        every: Annotated[
+            str | None,
+            typer.Option("--every", metavar="LENGTH", help="With --traffic: windows; default: 1d."),
+        ] = None,
+        zone: Annotated[
+            str | None,
+            typer.Option("--zone", metavar="ZONE", help="On whose calendar windows are cut; default: UTC."),
+        ] = None,
+        metric: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--metric",
+                metavar="NAME",
+                help="With --traffic: what must be as offline; repeatable.",
+            ),
+        ] = None,
+        max_difference: Annotated[
+            str, typer.Option("--max-difference", metavar="AMOUNT", help="By how much: 2pp, or 2%rel.")
+        ] = "",
+        max_delay: Annotated[
+            str | None,
+            typer.Option("--max-delay", metavar="SPAN", help="Leave out labels told later, such as 7d."),
+        ] = None,
+        log_format: LogFormatOption = None,
+        assume_tz: ZoneOption = None,
         gates_schema: Annotated[
             bool,
             typer.Option(
@@ -116,12 +177,62 @@ def add_commands(app: typer.Typer) -> None:
             ),
         ] = False,
     ) -> "Result":
-        """Measure a version on labelled rows, compare it with production, and judge its gates."""
+        """Measure a version on labelled rows, compare it with production, and judge its gates.
+
+        With --traffic: measure what it answered, with labels that came later, and compare that with the
+        offline evaluation.
+        """
+        _ = gates_schema  # printed before anything else was read
+        offline: dict[str, object] = {
+            "--data": data,
+            "--against": against,
+            "--id": row_id,
+            "--weight": weight,
+            "--group": group,
+        }
+        offline |= {"--query": query, "--disjoint-from": disjoint_from, "--aa": aa, "--latency": latency}
+        offline |= {"--batch-size": batch_size, "--threads": threads, "--gitlab-metrics": gitlab_metrics}
+        online: dict[str, object] = {
+            "--labels": labels,
+            "--since": since,
+            "--until": until,
+            "--every": every,
+            "--zone": zone,
+        }
+        online |= {"--metric": metric, "--max-difference": max_difference, "--max-delay": max_delay}
+        online |= {"--format": log_format, "--assume-tz": assume_tz}
+        if traffic is not None:
+            _refuse(offline, "--traffic measures what was answered")
+            from mlx_platform.workflows.evaluate_online import evaluate_online
+            from mlx_platform.workflows.online.asked import Asked
+
+            asked = Asked(
+                ref=ref,
+                traffic=traffic,
+                labels=labels,
+                label=label or "label",
+                since=since,
+                until=until,
+                every=every or "1d",
+                zone=zone or "UTC",
+                margin=max_difference,
+                metrics=tuple(metric or ()),
+                slices=tuple(slices or ()),
+                patience=max_delay,
+                gates=gates,
+                gate_expressions=tuple(gate or ()),
+                positive=positive,
+                log_format=log_format,
+                assume_tz=assume_tz,
+            )
+            return evaluate_online(run.context, asked, report=report, junit=junit)
+        _refuse(online, "There is no --traffic")
+        if data is None:
+            raise UsageError("There is nothing to measure.", hint="Name labelled rows with --data FILE.")
         from mlx_platform.evaluation.gates import DatasetRules
         from mlx_platform.workflows.evaluate import evaluate as workflow
         from mlx_platform.workflows.evaluation.answerer import Running
 
-        _ = gates_schema  # printed before anything else was read
         columns = DatasetRules(
             id=row_id,
             weight=weight,

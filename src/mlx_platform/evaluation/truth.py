@@ -244,6 +244,17 @@ def label_codes(truth: Array, labels: Sequence[str], column: str = "label") -> C
     )
 
 
+def unknown_labels(truth: Array, labels: Sequence[str]) -> tuple[str, ...]:
+    """Labels in a truth column that a model does not know, in the order in which they are met."""
+    known = set(labels)
+    met: dict[str, None] = {}
+    for cell in truth.tolist():
+        spelt = _spellings(cell)
+        if known.isdisjoint(spelt):
+            met.setdefault(spelt[-1])
+    return tuple(met)
+
+
 def _spellings(cell: Any) -> tuple[str, ...]:
     if isinstance(cell, bytes):
         return (cell.decode("utf-8", "replace"),)

@@ -1,13 +1,12 @@
 """`mlx eval`: measure a model on labelled rows, compare it with a baseline, judge its gates."""
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from mlx_platform.core.errors import MlxError, UsageError
+from mlx_platform.core.errors import MlxError
 from mlx_platform.core.report import Result
 from mlx_platform.evaluation.custom import custom_metrics
 from mlx_platform.evaluation.gates import DatasetRules, GateFile, check_task
@@ -23,7 +22,7 @@ from mlx_platform.workflows.evaluation.looking import looks_at, note_look
 from mlx_platform.workflows.evaluation.report import result_of
 from mlx_platform.workflows.evaluation.rows import answer_rows
 from mlx_platform.workflows.evaluation.selftest import self_test
-from mlx_platform.workflows.evaluation.slicing import judge_all
+from mlx_platform.workflows.evaluation.slicing import asked_slices, judge_all
 from mlx_platform.workflows.reports.write import check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_subject
 
@@ -78,7 +77,7 @@ def evaluate(
     asked = asked_of(
         context.settings, gates, gate_expressions, replace(said, label=label or said.label), custom
     )
-    shown = _shown(slices)
+    shown = asked_slices(slices)
     with ExitStack() as stack:
         subject = stack.enter_context(open_subject(context, ref))
         task = _task(subject, asked)
@@ -109,17 +108,6 @@ def evaluate(
         findings = replace(findings, looks=looks_at(context, findings))
     result = _kept(context, findings, data)
     return write_reports(result, report=report, junit=junit, metrics=metrics)
-
-
-def _shown(slices: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Columns, and combinations of them that are written with commas."""
-    found = tuple(tuple(part.strip() for part in text.split(",")) for text in slices)
-    for by in found:
-        if not all(by) or len(set(by)) < len(by):
-            raise UsageError(
-                f"--slice {','.join(by)!r} names no column, or one twice.", hint="Write lang or lang,device."
-            )
-    return tuple(dict.fromkeys(found))
 
 
 def _task(subject: Subject, asked: GateFile) -> str:

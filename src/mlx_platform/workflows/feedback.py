@@ -57,7 +57,7 @@ def feedback(
             "Nobody to tell." if not servers else "Servers keep what they are told themselves.",
             hint="Write --server URL, as often as there are servers, or --traffic DIR.",
         )
-    entries = _entries(file, context.clock(), source)
+    entries = read_entries(file, context.clock(), source)
     if traffic is not None:
         return _keep(context, file, entries, traffic)
     if len(servers) > 1:  # each would count what names a version
@@ -66,7 +66,13 @@ def feedback(
     return _told(file, entries, fates)
 
 
-def _entries(file: Path, now: datetime, source: str) -> list[Feedback]:
+def read_entries(file: Path, now: datetime, source: str = "") -> list[Feedback]:
+    """The entries of a file, JSONL or a table; `now` is the time of those that name none.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UsageError: an entry that cannot be used, names its line; or none at all.
+    """
     found = []
     for where, document in _documents(file):
         try:
@@ -107,19 +113,19 @@ def _table(file: Path) -> Iterator[tuple[str, Any]]:
     others = {name: table.columns[name] for name in (_TIME, _VERSION) if name in table.columns}
     outcomes = {name: column for name, column in table.columns.items() if name not in {_ID, *others}}
     for row in range(table.rows):
-        cells = {name: _cell(column[row]) for name, column in outcomes.items()}
+        cells = {name: cell_value(column[row]) for name, column in outcomes.items()}
         entry: dict[str, Any] = {
-            "id": str(_cell(ids[row])),
+            "id": str(cell_value(ids[row])),
             "outcomes": {name: cell for name, cell in cells.items() if cell is not None},
         }
         for name, column in others.items():
-            if (cell := _cell(column[row])) is not None:
+            if (cell := cell_value(column[row])) is not None:
                 entry[name] = str(cell)
         if entry["outcomes"]:
             yield f"row {row:,}", entry
 
 
-def _cell(value: Any) -> Any:
+def cell_value(value: Any) -> Any:
     """A cell as JSON has it; None for one that says nothing."""
     if getattr(value, "dtype", None) is not None and value.dtype.kind == "M":
         return None if value != value else f"{value.astype('datetime64[ms]')}Z"  # noqa: PLR0124 - no time

@@ -104,7 +104,7 @@ def compare_all(
     """
     labels = tuple(dict.fromkeys(label for one in answered for label in one.labels))
     scored, *sides = (_score(task, rows, one, labels, asked) for one in answered)
-    metrics = _metrics(scored, asked.gates, labels, custom)
+    metrics = metrics_for(scored, asked.gates, labels, custom)
     meter = _Meter(context, subject, scored, metrics, asked.defaults)
     measurements = meter.measure(subject, scored)
     baseline = comparison = None
@@ -173,7 +173,7 @@ def _score(task: str, rows: Rows, answered: Answered, labels: tuple[str, ...], a
     )
 
 
-def _metrics(
+def metrics_for(
     scored: Scored, gates: Sequence[Gate], labels: tuple[str, ...], custom: Mapping[str, Metric]
 ) -> dict[str, Metric]:
     """What is measured: the usual metrics, the project's own, and those that gates are about."""

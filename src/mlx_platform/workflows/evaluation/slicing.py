@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array
 from mlx_platform.evaluation.compare import Comparison, compare
 from mlx_platform.evaluation.gates import GateFile, Key
@@ -15,6 +16,21 @@ from mlx_platform.evaluation.slice_gates import Family, judge_slices
 from mlx_platform.evaluation.slices import Slice, SliceResult, requested, split
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.evaluation.comparing import Compared
+
+
+def asked_slices(texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Columns, and combinations of them that are written with commas, as the command line names them.
+
+    Raises:
+        UsageError: a text names no column, or one twice.
+    """
+    found = tuple(tuple(part.strip() for part in text.split(",")) for text in texts)
+    for by in found:
+        if not all(by) or len(set(by)) < len(by):
+            raise UsageError(
+                f"--slice {','.join(by)!r} names no column, or one twice.", hint="Write lang or lang,device."
+            )
+    return tuple(dict.fromkeys(found))
 
 
 def judge_all(

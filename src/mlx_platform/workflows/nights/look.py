@@ -2,21 +2,20 @@
 
 import resource
 import sys
-from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from mlx_platform.core.clock import Stopwatch, rfc3339
 from mlx_platform.core.errors import MlxError
 from mlx_platform.core.report import Result
+from mlx_platform.core.span import Span
 from mlx_platform.core.values import frozen
 from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.registry.journal import Journal
-from mlx_platform.registry.ref import AliasRef, PathRef, parse_ref
-from mlx_platform.registry.timeline import effective_times
+from mlx_platform.registry.ref import PathRef, parse_ref
 from mlx_platform.workflows.consistency import check_consistency
 from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.holders import versions_in
 from mlx_platform.workflows.nights.deploys import Deploy, deploys_of
 from mlx_platform.workflows.nights.watch import Watch
 from mlx_platform.workflows.nights.window import Night
@@ -68,7 +67,7 @@ def look_at(context: Context, asked: Request, night: Night) -> Seen:
         MlxError: as `check_consistency` raises them.
     """
     watch = Stopwatch()
-    refs = versions_in(context, asked.ref, night)
+    refs = versions_in(context, asked.ref, Span(night.since, night.until))
     looks, failed = [], []
     for place, ref in enumerate(refs):
         try:
@@ -100,33 +99,6 @@ def _look(context: Context, asked: Request, night: Night, ref: str) -> Look:
         assume_tz=asked.assume_tz,
     )
     return Look(str(result.data["model"]["ref"]), result, watch)
-
-
-def versions_in(context: Context, ref: str, night: Night) -> tuple[str, ...]:
-    """The versions that held an alias at some time of a window, in that order; else the reference itself."""
-    parsed = parse_ref(ref)
-    if not isinstance(parsed, AliasRef) or parsed.back:
-        return (ref,)
-    journal = context.catalog.journal(parsed.name)
-    held = _holders(journal, parsed.alias, night, context.clock())
-    return tuple(f"{parsed.name}/{number}" for number in held) or (ref,)
-
-
-def _holders(journal: Journal, alias: str, night: Night, now: datetime) -> Sequence[int]:
-    events = journal.valid
-    times = effective_times([event.time for event in events], now)
-    before: list[int] = []
-    within: list[int] = []
-    for event, time in zip(events, times, strict=True):
-        if event.alias != alias or time >= night.until:
-            continue
-        number = event.to_version
-        if time <= night.since:
-            before = [number] if number else []
-        elif number:
-            within.append(number)
-    # In the order in which each was last put there, so that the holder at the end is last.
-    return tuple(reversed(dict.fromkeys(reversed([*before, *within]))))
 
 
 def _journal(context: Context, ref: str) -> Journal | None:
