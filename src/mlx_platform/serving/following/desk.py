@@ -54,6 +54,7 @@ class Desk:
         self._lookout = Catalog(settings, clock)
         self._store = Catalog(settings, clock)
         self._last_known = LastKnown(settings, self._store.shown)
+        self._journal_end = 0
 
     @property
     def reference(self) -> str:
@@ -63,9 +64,17 @@ class Desk:
         """The model as it stands in the registry.
 
         Raises:
-            MlxError: it cannot be seen.
+            MlxError: it cannot be seen, or it is another registry that stands there now.
         """
-        return self._lookout.sight(self.name)
+        sight = self._lookout.sight(self.name)
+        if sight.journal_end < self._journal_end:
+            # An empty database in the place of one that is away must not look like "nobody rolls out".
+            raise UnavailableError(
+                f"The journal of {self.name} has become shorter: this is not the registry that was followed.",
+                hint="Bring that one back, or start the server anew to follow this one.",
+            )
+        self._journal_end = sight.journal_end
+        return sight
 
     def obtain(self, number: int, before: ModelSpec) -> Model:
         """Get a version, verify it, and load it.
