@@ -124,6 +124,29 @@ def test_a_misspelt_key_is_answered_with_the_closest_of_its_own_table() -> None:
     assert caught.value.hint == "Did you mean 'size'?"
 
 
+def test_all_that_is_wrong_with_a_file_is_told_at_once() -> None:
+    with pytest.raises(UsageError) as caught:
+        read(text=1, on="maybe", inners=[{"size": 0}, {"size": 3}, {"sise": 3}])
+
+    assert caught.value.message == "4 things are wrong:"
+    assert [problem.split(" ")[1] for problem in caught.value.details["problems"]] == [
+        "text",
+        "on",
+        "inners.0.size",
+        "unknown",
+    ]
+    assert caught.value.hint == "Did you mean 'size'?"
+
+
+def test_a_pattern_is_shown_only_where_no_words_say_what_it_means() -> None:
+    @dataclass(frozen=True)
+    class Spans:
+        span: str = setting("1m", pattern=r"\d+m", description="such as 5m")
+
+    with pytest.raises(UsageError, match=r"it is text \(such as 5m\)\.$"):
+        read_table(Spans, {"span": "soon"}, source="file")
+
+
 def test_changed_values_are_checked_like_those_of_a_file() -> None:
     table = read(named={"one": {"size": 4}})
 

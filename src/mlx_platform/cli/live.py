@@ -1,7 +1,8 @@
 """Commands that look at what is running: top."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,12 +56,34 @@ def show(run: Run, results: Iterator["Result"], *, endless: bool = False) -> "Re
     from rich.text import Text
 
     last = next(results)
+    console = Console()
+
+    def drawn(result: "Result") -> Text:
+        return Text.from_ansi(fitted(result, console.height, run.output.drawn))
+
     try:
-        with Live(console=Console(), screen=True, auto_refresh=False) as screen:
-            screen.update(Text.from_ansi(run.output.drawn(last)), refresh=True)
+        with Live(console=console, screen=True, auto_refresh=False) as screen:
+            screen.update(drawn(last), refresh=True)
             for last in results:
-                screen.update(Text.from_ansi(run.output.drawn(last)), refresh=True)
+                screen.update(drawn(last), refresh=True)
     except KeyboardInterrupt:
         if not endless:
             raise
     return last
+
+
+def fitted(result: "Result", height: int, draw: Callable[["Result"], str]) -> str:
+    """A result drawn for a screen of so many lines: the verdicts stay, what is known before goes first."""
+    report = result.report
+    smaller = (
+        report,
+        replace(report, next_steps=()),
+        replace(report, next_steps=(), facts=()),
+        replace(report, next_steps=(), facts=(), sections=report.sections[:1]),
+    )
+    drawn = (draw(replace(result, report=each)) for each in smaller)
+    text = ""
+    for text in drawn:
+        if len(text.splitlines()) <= height:
+            break
+    return text

@@ -198,7 +198,7 @@ def error_document(error: MlxError, command: str) -> dict[str, Any]:
 def print_error(error: MlxError) -> None:
     """One sentence on stderr, and the next step when there is one."""
     sys.stderr.write(f"error: {printable(error.message, limit=4096)}\n")
-    for line in error.details.get("excerpt", ()):
+    for line in (*error.details.get("excerpt", ()), *error.details.get("problems", ())):
         sys.stderr.write(_inert(f"       {printable(line)}") + "\n")
     if error.hint:
         sys.stderr.write(f"       {printable(error.hint, limit=4096)}\n")

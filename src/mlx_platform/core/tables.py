@@ -7,8 +7,9 @@ An `object` is taken as it is, for who checks it later.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, is_dataclass, replace
+from functools import partial
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -53,21 +54,44 @@ def read_table(table: type[T], values: Mapping[str, Any], *, source: str, where:
         where: the keys that lead to this table.
 
     Raises:
-        UsageError: a key that is not known or a value that the field does not take; it names both.
+        UsageError: keys that are not known, or values that their fields do not take; it names them all.
     """
+    entries = {entry.name: entry for entry in fields(table)}  # type: ignore[arg-type]  # by contract
     known = known_keys(table)
-    for key in values:
+
+    def read(key: str) -> Any:
+        place = (*where, key)
         if key not in known:
-            dotted = printable(".".join((*where, key)))
-            raise UsageError(f"{source}: unknown key {dotted!r}.", hint=did_you_mean(key, known))
-    found = {}
-    for entry in fields(table):  # type: ignore[arg-type]  # a dataclass, by contract
-        if entry.name in values:
-            place = (*where, entry.name)
-            value = _value(entry.type, values[entry.name], source, place)
-            _check_limits(value, entry.metadata, source, place)
-            found[entry.name] = value
-    return table(**found)
+            raise UsageError(
+                f"{source}: unknown key {printable('.'.join(place))!r}.", hint=did_you_mean(key, known)
+            )
+        value = _value(entries[key].type, values[key], source, place)
+        _check_limits(value, entries[key].metadata, source, place)
+        return value
+
+    return table(**dict(zip(values, gathered(partial(read, key) for key in values), strict=True)))
+
+
+def gathered(parts: Iterable[Callable[[], T]]) -> list[T]:
+    """What all parts give, or one error about all that is wrong with them.
+
+    Raises:
+        UsageError: a part raised it; where several did, `problems` of its details has their sentences.
+    """
+    found: list[T] = []
+    errors: list[UsageError] = []
+    for part in parts:
+        try:
+            found.append(part())
+        except UsageError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        problems = [line for error in errors for line in error.details.get("problems", (error.message,))]
+        hint = next((error.hint for error in errors if error.hint), "")
+        raise UsageError(f"{len(problems)} things are wrong:", hint=hint, problems=problems)
+    return found
 
 
 def changed(table: T, changes: Mapping[str, Any], *, source: str) -> T:
@@ -89,7 +113,10 @@ def _value(annotation: Any, value: Any, source: str, where: Where) -> Any:
             raise _refused(value, "it is a list", source, where)
         places = ((*where, str(index)) for index in range(len(value)))
         return tuple(
-            _value(arguments[0], inner, source, place) for inner, place in zip(value, places, strict=True)
+            gathered(
+                partial(_value, arguments[0], inner, source, place)
+                for inner, place in zip(value, places, strict=True)
+            )
         )
     if origin is Literal:
         if value in arguments:
@@ -123,7 +150,8 @@ def _table(annotation: Any, value: Any, source: str, where: Where) -> Any:
     if is_dataclass(annotation):
         return read_table(annotation, value, source=source, where=where)  # type: ignore[arg-type]
     of = get_args(annotation)[1]
-    return {key: _value(of, inner, source, (*where, key)) for key, inner in value.items()}
+    inner = gathered(partial(_value, of, inner, source, (*where, key)) for key, inner in value.items())
+    return dict(zip(value, inner, strict=True))
 
 
 def _text(value: Any, source: str, where: Where) -> str:
@@ -191,9 +219,10 @@ def _check_limits(value: Any, limits: Mapping[str, Any], source: str, where: Whe
         *([] if above is None else [f"above {above:g}"]),
         *([] if least is None else [f"at least {least:g}"]),
         *([] if most is None else [f"at most {most:g}"]),
-        *([f"of the form {pattern}"] if pattern else []),
     ]
     meaning = f" ({limits['description']})" if limits.get("description") else ""
+    if pattern:  # people read a description, where there is one
+        parts.append("text" if meaning else f"of the form {pattern}")
     raise _refused(value, f"it is {' and '.join(parts)}{meaning}", source, where)
 
 

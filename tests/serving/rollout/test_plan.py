@@ -129,6 +129,13 @@ def test_a_document_that_is_no_plan_is_refused(document: Any) -> None:
         ({"metrics": [{**ERRORS, "dry_run": True}]}, "nothing passes by itself"),
         ({"metrics": [{"name": "p99", "kind": "latency_ratio"}]}, "no metric decides in step 1"),
         ({"metrics": [ERRORS, ERRORS]}, "two metrics are called errors"),
+        (
+            {
+                "ab": {"metric": "clicked", "percent": 50, "base": 0.1, "min_effect": 0.01},
+                "metrics": [{"name": "clicked", "kind": "business", "max_drop": 0.1}],
+            },
+            "clicked is what the A/B test asks",
+        ),
         ({"metrics": [{"max": 0.01}]}, "metrics.0 has no name"),
         ({"metrics": [{"name": "x", "kind": "proportion"}]}, "needs max"),
         ({"metrics": [{**ERRORS, "max": 0}]}, "from 0.000001 to 0.99"),

@@ -93,24 +93,24 @@ def test_a_rollout_without_events_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "active", "split"),
+    ("state", "active", "split", "share"),
     [
-        ("SHADOW", True, (5.0, 10.0)),
-        ("STEP", True, (5.0, 10.0)),
-        ("PAUSED", True, (5.0, 10.0)),
-        ("PROMOTING", True, (5.0, 10.0)),
-        ("BAKING", True, (0.0, 0.0)),
-        ("PROMOTED", False, (0.0, 0.0)),
-        ("ABORTED", False, (0.0, 0.0)),
-        ("SUPERSEDED", False, (0.0, 0.0)),
+        ("SHADOW", True, (5.0, 10.0), 5.0),
+        ("STEP", True, (5.0, 10.0), 5.0),
+        ("PAUSED", True, (5.0, 10.0), 5.0),
+        ("PROMOTING", True, (5.0, 10.0), 5.0),
+        ("BAKING", True, (0.0, 0.0), 100.0),
+        ("PROMOTED", False, (0.0, 0.0), 100.0),
+        ("ABORTED", False, (0.0, 0.0), 0.0),
+        ("SUPERSEDED", False, (0.0, 0.0), 0.0),
     ],
 )
 def test_only_before_its_promotion_a_candidate_is_routed_to(
-    state: State, active: bool, split: tuple[float, float]
+    state: State, active: bool, split: tuple[float, float], share: float
 ) -> None:
     rollout = replace(first(), state=state, weight=5.0, shadow=10.0)
 
-    assert (rollout.active, rollout.split) == (active, split)
+    assert (rollout.active, rollout.split, rollout.share) == (active, split, share)
     assert (state in ACTIVE) is active
 
 

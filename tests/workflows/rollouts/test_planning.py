@@ -65,6 +65,20 @@ def test_every_problem_of_a_plan_is_told_at_once(mlx: RunCommand, tmp_path: Path
     assert any("must come before" in problem for problem in outcome.data["problems"])
 
 
+def test_every_value_that_is_not_possible_is_told_at_once(mlx: RunCommand, tmp_path: Path) -> None:
+    steps = "[{weight = 101}, {pause = '1m', bake = '1m'}]"
+    text = f"min_duration = 'soon'\nsteps = {steps}\nlook_every = 'often'"
+        "min_duration = 'soon'\nsteps = [{weight = 101}, {pause = '1m', bake = '1m'}]\nlook_every = 'often'"
+    )
+    (tmp_path / "plan.toml").write_text(text)
+
+    outcome = mlx("rollout", "lint", "plan.toml")
+
+    assert outcome.code == 2
+    assert all(word in outcome.err for word in ("min_duration", "steps.0.weight", "look_every"))
+    assert "\\d" not in outcome.err
+
+
 @pytest.mark.parametrize(
     ("text", "said", "code"),
     [

@@ -7,6 +7,7 @@ everything. Neither the registry nor the disk is waited for on the event loop.
 
 import asyncio
 import logging
+import os
 import re
 import secrets
 import socket
@@ -357,7 +358,7 @@ def take_part(followed: Followed, router: Router, follower: Follower, arms: Arms
     """Make a server that follows an alias take part in its rollouts."""
     settings = followed.settings
     host = re.sub(r"[^A-Za-z0-9_.]", "_", socket.gethostname())[:48] or "server"
-    me = f"{host}-{secrets.token_hex(6)}"
+    me = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
     marks = Marks(settings.path(settings.cache.dir) / "rollouts" / "loaded", me)
     office = Office(
         Catalog(settings),

@@ -6,6 +6,7 @@ there by every server that takes part.
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from mlx_platform.core.clock import span_seconds
@@ -20,7 +21,7 @@ from mlx_platform.core.rollout_settings import (
     StepSettings,
     Where,
 )
-from mlx_platform.core.tables import read_table, setting
+from mlx_platform.core.tables import gathered, read_table, setting
 from mlx_platform.core.text import listed, printable
 from mlx_platform.core.values import frozen
 
@@ -206,17 +207,15 @@ def draft(settings: RolloutSettings, *, source: str = "[rollout]") -> Plan:
         UsageError: a step or a metric says nothing that makes sense by itself.
     """
     ab = _ab_rule(settings.ab, source) if settings.ab.percent else None
-    steps = tuple(
-        _step(step, settings, f"{source}: steps.{index}") for index, step in enumerate(settings.steps)
-    )
+    steps, metrics = _parts(settings, source)
     deadline = _seconds(settings.deadline)
     if ab:
         longest = span_seconds(settings.ab.max_duration)
-        steps = (Step("weight", settings.ab.percent, 1, 0.0, longest),)
+        steps = [Step("weight", settings.ab.percent, 1, 0.0, longest)]
         deadline = max(deadline, min(_YEAR, 2 * longest))
     return Plan(
-        steps=steps,
-        metrics=tuple(_rule(metric, f"{source}: metrics.{i}") for i, metric in enumerate(settings.metrics)),
+        steps=tuple(steps),
+        metrics=tuple(metrics),
         warmup_requests=settings.warmup_requests,
         warmup_s=_seconds(settings.warmup),
         look_every_s=_seconds(settings.look_every),
@@ -231,6 +230,25 @@ def draft(settings: RolloutSettings, *, source: str = "[rollout]") -> Plan:
         atol=settings.atol,
         key_header=settings.key_header,
         ab=ab,
+    )
+
+
+def _parts(settings: RolloutSettings, source: str) -> tuple[list[Step], list[MetricRule]]:
+    found: list[Step | MetricRule] = gathered(
+        [
+            *(
+                partial(_step, step, settings, f"{source}: steps.{index}")
+                for index, step in enumerate(settings.steps)
+            ),
+            *(
+                partial(_rule, metric, f"{source}: metrics.{index}")
+                for index, metric in enumerate(settings.metrics)
+            ),
+        ]
+    )
+    return (
+        [part for part in found if isinstance(part, Step)],
+        [part for part in found if isinstance(part, MetricRule)],
     )
 
 
@@ -370,6 +388,11 @@ def _step_problems(plan: Plan) -> list[str]:
 def _metric_problems(plan: Plan) -> list[str]:
     found = []
     names = [rule.name for rule in plan.metrics]
+    if plan.ab and plan.ab.metric in names:
+        found.append(
+            f"{plan.ab.metric} is what the A/B test asks: a metric that guards it needs another name, "
+            f"and of = '{plan.ab.metric}'."
+        )
     found += [f"two metrics are called {name}." for name in sorted({n for n in names if names.count(n) > 1})]
     for rule in plan.metrics:
         found += [f"{rule.name} {problem}" for problem in _rule_problems(rule, plan)]

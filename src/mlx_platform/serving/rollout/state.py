@@ -101,6 +101,11 @@ class Rollout:
         return (self.weight, self.shadow) if self.state in ROUTED else (0.0, 0.0)
 
     @property
+    def share(self) -> float:
+        """The percentage of requests that the candidate answers; all once it is promoted."""
+        return 100.0 if self.state in {"BAKING", "PROMOTED"} else self.split[0]
+
+    @property
     def at(self) -> Step:
         """The plan's step."""
         return self.plan.steps[self.step]

@@ -102,7 +102,7 @@ def _shares(seen: Seen, axis: Axis, end: datetime) -> Plot:
     for event in seen.events:
         document = document_of(event)
         weight, copied = (_share(document.get(key)) for key in ("weight", "shadow"))
-        if event.to_version is None and document.get("state") == "PROMOTED":
+        if document.get("state") in {"BAKING", "PROMOTED"}:
             weight, copied = 100.0, 0.0
         if times:
             times.append(axis(event.time))

@@ -160,7 +160,7 @@ def _result(
             "changed": after is not None,
             "before": {"state": before.rollout.state, "step": before.rollout.step + 1},
             "after": {"state": rollout.state, "step": rollout.step + 1},
-            "weight": rollout.split[0],
+            "weight": rollout.share,
             "event": rollout.event,
             "version": rollout.candidate,
         },

@@ -10,6 +10,7 @@ from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.serving.rollout.cautions import warnings_of
 from mlx_platform.serving.rollout.plan import Plan, draft, problems_of
 from mlx_platform.workflows.context import Context
+from mlx_platform.workflows.rollouts import page
 from mlx_platform.workflows.rollouts.planning import (
     ab_text,
     duration,
@@ -47,7 +48,7 @@ def lint(context: Context, file: Path | None = None) -> Result:
             "source": source,
             "problems": list(problems),
             "plan": plan.document(),
-            "steps": [asdict(step) for step in plan.steps],
+            "steps": [page.step_document(step) for step in plan.steps],
             "metrics": [asdict(rule) for rule in plan.metrics],
             "shortest_seconds": shortest(plan),
             "longest_seconds": longest(plan),

@@ -10,7 +10,7 @@ from mlx_platform.core.report import Fact, Table
 from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.serving.rollout.counts import ArmCounts
-from mlx_platform.serving.rollout.plan import Plan
+from mlx_platform.serving.rollout.plan import Plan, Step
 from mlx_platform.serving.rollout.state import Rollout
 from mlx_platform.serving.rollout.verdict import Outcome
 from mlx_platform.workflows.rollouts.planning import duration, limit
@@ -95,7 +95,7 @@ def facts(seen: Seen) -> tuple[Fact, ...]:
 
 
 def _traffic(rollout: Rollout) -> str:
-    parts = [f"{rollout.weight:g} % answered by the candidate"] if rollout.weight else []
+    parts = [f"{rollout.share:g} % answered by the candidate"] if rollout.share else []
     if rollout.shadow:
         parts.append(f"{rollout.shadow:g} % of the others copied to it")
     return ", ".join(parts) or "none"
@@ -276,8 +276,8 @@ def document(seen: Seen) -> dict[str, Any]:
         "digest": rollout.candidate_digest,
         "stable": rollout.stable,
         "step": rollout.step + 1,
-        "steps": [_step_document(rollout, place) for place in range(len(rollout.plan.steps))],
-        "weight": rollout.split[0],
+        "steps": [step_document(step) for step in rollout.plan.steps],
+        "weight": rollout.share,
         "shadow": rollout.split[1],
         "started_at": rfc3339(rollout.started_at),
         "state_since": rfc3339(rollout.state_since),
@@ -319,8 +319,8 @@ def _metrics(seen: Seen) -> Iterable[Mapping[str, Any]]:
     return seen.rollout.verdicts
 
 
-def _step_document(rollout: Rollout, place: int) -> dict[str, Any]:
-    step = rollout.plan.steps[place]
+def step_document(step: Step) -> dict[str, Any]:
+    """A step of a plan, JSON-ready."""
     return {
         "kind": step.kind,
         "percent": step.percent,

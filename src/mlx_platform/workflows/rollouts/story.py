@@ -138,13 +138,13 @@ def _step(events: Sequence[Event], place: int) -> tuple[Event, Rollout | None]:
 def _cells(event: Event, found: Rollout | None) -> tuple[str, ...]:
     if found is None:
         return (str(event.number), both_zones(event.time), "cannot be read", "", "", event.actor, "")
-    share = f"{found.shadow:g} % copied" if found.shadow and not found.weight else f"{found.weight:g} %"
+    copied = found.split[1] and not found.share
     return (
         str(event.number),
         both_zones(event.time),
         found.state,
         f"{found.step + 1} of {len(found.plan.steps)}",
-        share if found.active else "0 %",
+        f"{found.shadow:g} % copied" if copied else f"{found.share:g} %",
         printable(event.actor, 80),
         # Whoever takes over leaves the state as it was, and says so beside it.
         page.why_text(found) if event.actor == found.actor else printable(event.reason, 500),
