@@ -68,8 +68,6 @@ def test_every_problem_of_a_plan_is_told_at_once(mlx: RunCommand, tmp_path: Path
 def test_every_value_that_is_not_possible_is_told_at_once(mlx: RunCommand, tmp_path: Path) -> None:
     steps = "[{weight = 101}, {pause = '1m', bake = '1m'}]"
     text = f"min_duration = 'soon'\nsteps = {steps}\nlook_every = 'often'"
-        "min_duration = 'soon'\nsteps = [{weight = 101}, {pause = '1m', bake = '1m'}]\nlook_every = 'often'"
-    )
     (tmp_path / "plan.toml").write_text(text)
 
     outcome = mlx("rollout", "lint", "plan.toml")
