@@ -99,6 +99,11 @@ class Gap:
     labels_needed: int = 0
 
     @property
+    def offline_is_small(self) -> bool:
+        """Whether no number of labels would show agreement, because the offline rows are too few."""
+        return self.verdict is Verdict.UNDECIDED and not self.labels_needed and abs(self.value) < self.margin
+
+    @property
     def shown(self) -> str:
         return f"{signed(self.value)} [{signed(self.lower)}, {signed(self.upper)}]"
 
@@ -140,9 +145,9 @@ def judge_gap(online: Estimate, offline: Estimate, margin: Margin, labels: float
     if -allowed <= interval.lower and interval.upper <= allowed:
         return found(Verdict.PASS)
     needed = _labels_needed(online, offline, allowed - abs(gap), labels)
-    message = "too few labels to tell"
+    message = "the difference is too near to what is tolerated to tell"
     if needed:
-        message += f"; {plural(needed, 'label')} probably would"
+        message = f"too few labels to tell; {plural(needed, 'label')} probably would"
     elif abs(gap) < allowed:
         message = "the offline evaluation has too few rows to tell, however many labels there are"
     return found(Verdict.UNDECIDED, message, needed)

@@ -295,8 +295,3 @@ class _Joiner:
             answered=self._windows,
             fingerprint=self._digest.hexdigest(),
         )
-
-
-def counted(fates: Fates) -> Counter[str]:
-    """The labels that meet no answer, by reason."""
-    return Counter({name: getattr(fates, name).count for name in Fates.NAMED if getattr(fates, name).count})

@@ -71,13 +71,17 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Online:
-    """What was found out about a version on labelled live traffic; nothing is measured without a label."""
+    """What was found out about a version on labelled live traffic; nothing is measured without a label.
+
+    `gaps` are judged, `others` are those of further metrics that the offline evaluation has as well.
+    """
 
     subject: Subject
     joined: Joined
     offline: EvidenceSummary | None
     measurements: Mapping[str, Measurement]
     gaps: Mapping[str, Gap | None]
+    others: Mapping[str, Gap] = field(default_factory=dict)
     judged: tuple[Judged, ...] = ()
     slices: tuple[SliceResult, ...] = ()
     days: tuple[Day, ...] = ()
@@ -129,11 +133,25 @@ def measure_online(
     known = Compared(scored, labels, metrics, measurements)
     columns = {name: column[rows] for name, column in joined.columns.items()}
     judged, slices = judge_all(context, known, columns, question.asked, question.shown)
-    margins = {name: _margin(metrics[name], question.margin) for name in compared}
-    base = {name: _offline(offline, name) for name in compared}
+    base = {name: _offline(offline, name) for name in measurements}
+    margins = {name: _margin(metric, question.margin) for name, metric in metrics.items() if name in compared}
     gaps = {
         name: _gap(measurements[name], base[name], margins[name], defaults.confidence, scored.effective_rows)
         for name in compared
+    }
+    others = {
+        name: gap
+        for name, metric in metrics.items()
+        if name not in compared
+        if (
+            gap := _gap(
+                measurements[name],
+                base[name],
+                _margin(metric, ""),
+                defaults.confidence,
+                scored.effective_rows,
+            )
+        )
     }
     calendar = Calendar(
         scored, [metrics[name] for name in compared], defaults.confidence, defaults.seed, base, margins
@@ -144,6 +162,7 @@ def measure_online(
         offline,
         measurements,
         gaps,
+        others,
         judged,
         slices,
         calendar.measure(joined, rows),

@@ -5,33 +5,21 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
-
-from mlx_platform.core.clock import both_zones, rfc3339, span_text
+from mlx_platform.core.clock import both_zones, span_text
 from mlx_platform.core.report import Drawing, Fact, Plot, Points, Section, Table
-from mlx_platform.core.span import Grid
 from mlx_platform.core.text import listed, plural, printable
 from mlx_platform.core.verdict import Check, Verdict
-from mlx_platform.evaluation.judge import finite, number, shown
+from mlx_platform.evaluation.judge import number, shown
 from mlx_platform.evaluation.online import Gap
-from mlx_platform.workflows.evaluation.findings import measurement_document, slice_document
 from mlx_platform.workflows.online.days import Day
-from mlx_platform.workflows.online.joined import Fates, Joined
+from mlx_platform.workflows.online.document import LEFT_OUT, coverage_of, delay_document
+from mlx_platform.workflows.online.joined import Fates
 from mlx_platform.workflows.online.labels import Labels
 from mlx_platform.workflows.online.measured import Online
 from mlx_platform.workflows.replay.page import MIN_USABLE
 
 _SLICES = 20
-_WORDS = {
-    "other_version": "answered by another version",
-    "failed": "not answered with 200",
-    "unlogged": "answer not in the log",
-    "no_answer": "answer without what the metric needs",
-    "unclear": "of several rows, without saying which",
-    "late": "told too late",
-    "unmatched": "of no request in this window",
-    "again": "further request with the same id",
-}
+_BRIEF = 7
 
 
 def checks_of(online: Online) -> tuple[Check, ...]:
@@ -99,82 +87,7 @@ def warnings_of(online: Online, labels: Labels) -> tuple[str, ...]:
 
 def _named(fates: Fates) -> Iterable[tuple[str, Any]]:
     for name in ("unclear", "late", "again", "no_answer"):
-        yield f"left out ({_WORDS[name]})", getattr(fates, name)
-
-
-def delay_document(joined: Joined) -> dict[str, Any]:
-    """How long labels take, in seconds, as far as somebody says when they were told."""
-    known = joined.delays[np.isfinite(joined.delays)]
-    if not len(known):
-        return {"known": 0, "median": None, "p90": None}
-    median, p90 = np.quantile(known, (0.5, 0.9))
-    return {"known": len(known), "median": float(median), "p90": float(p90)}
-
-
-def document_of(online: Online, labels: Labels, grid: Grid) -> dict[str, Any]:
-    """Everything, JSON-ready."""
-    joined, fates, shift = online.joined, online.joined.fates, online.shift
-    return {
-        "model": online.subject.document(),
-        "window": {
-            "first": rfc3339(joined.first) if joined.first else None,
-            "last": rfc3339(joined.last) if joined.last else None,
-            **grid.document(),
-        },
-        "log": joined.log.document(),
-        "rows": {
-            "answered": fates.answered,
-            "labelled": fates.joined,
-            "coverage": _coverage(fates),
-        },
-        "labels": {
-            "source": labels.source,
-            "told": labels.told,
-            "repeated": labels.repeated,
-            "empty": labels.empty,
-            "damaged": labels.damaged,
-            "unusable": online.unusable,
-            "unknown_classes": list(online.unknown),
-            "contradicted": labels.contradicted.document(),
-            **{name: getattr(fates, name).document() for name in _WORDS},
-        },
-        "delay_seconds": delay_document(joined),
-        "metrics": {name: measurement_document(one) for name, one in online.measurements.items()},
-        "offline": None
-        if online.offline is None
-        else {"id": online.offline.id, "created": online.offline.created, "verdict": online.offline.verdict},
-        "differences": {name: gap.document() if gap else None for name, gap in online.gaps.items()},
-        "windows": [_day_document(day) for day in online.days],
-        "gates": [judged.document() for judged in online.judged],
-        "slices": [slice_document(one) for one in online.slices],
-        "bias": None
-        if shift is None
-        else {
-            "distance": shift.distance,
-            "p_value": finite(shift.p_value),
-            "median_labelled": shift.medians[0],
-            "median_others": shift.medians[1],
-            "matters": shift.matters,
-        },
-    }
-
-
-def _coverage(fates: Fates) -> float | None:
-    """The share of answered rows that have a label; each counts as much as requests that it stands for."""
-    return fates.joined_weight / fates.answered_weight if fates.answered_weight else None
-
-
-def _day_document(day: Day) -> dict[str, Any]:
-    return {
-        "since": rfc3339(day.since),
-        "answered": day.answered,
-        "labelled": day.labelled,
-        "metrics": {name: measurement_document(one) for name, one in day.metrics.items()},
-        "differences": {name: gap.document() for name, gap in day.gaps.items()},
-    }
-
-
-# Drawn
+        yield f"left out ({LEFT_OUT[name]})", getattr(fates, name)
 
 
 def facts_of(online: Online, labels: Labels, traffic: str) -> Iterable[Fact]:
@@ -183,7 +96,7 @@ def facts_of(online: Online, labels: Labels, traffic: str) -> Iterable[Fact]:
     yield Fact("traffic", traffic)
     if joined.first and joined.last:
         yield Fact("window", f"{both_zones(joined.first)} to {both_zones(joined.last)}")
-    coverage = _coverage(fates)
+    coverage = coverage_of(fates)
     share = "" if coverage is None else f" ({coverage:.1%})"
     yield Fact(
         "labelled", f"{fates.joined:,} of {plural(fates.answered, 'answered row')}{share}, {labels.source}"
@@ -192,29 +105,38 @@ def facts_of(online: Online, labels: Labels, traffic: str) -> Iterable[Fact]:
     if delay["known"]:
         median, late = (span_text(timedelta(seconds=delay[key])) for key in ("median", "p90"))
         yield Fact("delay", f"{median} at the median, nine of ten labels within {late}")
+    if online.shift is not None:
+        like = "unlike" if online.shift.matters else "like"
+        yield Fact(
+            "sample", f"scores {like} those of rows without a label (distance {online.shift.distance:.2f})"
+        )
     if online.offline is not None:
         yield Fact("offline", f"evaluation {online.offline.id} of {online.offline.created}")
 
 
 def sections_of(online: Online, title: str = "") -> Iterable[Section]:
-    """What a terminal shows: the metrics beside the offline ones, and the windows in short."""
+    """The metrics beside the offline ones."""
     if online.measurements:
         yield _metrics(online, title)
-    if len(online.days) > 1:
-        yield _windows(online, online.days[-7:], title)
+
+
+def brief_of(online: Online, title: str = "") -> Iterable[Section]:
+    """The newest windows, for a terminal."""
+    if online.measurements and len(online.days) > 1:
+        yield _windows(online, online.days[-_BRIEF:], title)
 
 
 def details_of(online: Online, labels: Labels, title: str = "") -> Iterable[Section | Drawing]:
-    """What only the report shows."""
+    """What the report shows in full."""
     for metric, gap in online.gaps.items():
         plot = _plot(online, metric, gap, title)
         if plot is not None:
             yield plot
-    if len(online.days) > 7:
+    if online.measurements and len(online.days) > 1:
         yield _windows(online, online.days, title)
     if online.slices:
         yield _slices(online, title)
-    left = [(words, getattr(online.joined.fates, name)) for name, words in _WORDS.items()]
+    left = [(words, getattr(online.joined.fates, name)) for name, words in LEFT_OUT.items()]
     left.insert(0, ("contradict each other", labels.contradicted))
     rows = [(words, f"{one.count:,}", listed(one.ids, 5, width=128)) for words, one in left if one.count]
     rows += [
@@ -231,7 +153,7 @@ def details_of(online: Online, labels: Labels, title: str = "") -> Iterable[Sect
 def _metrics(online: Online, title: str) -> Table:
     rows = []
     for name, one in online.measurements.items():
-        gap = online.gaps.get(name)
+        gap = online.gaps.get(name) or online.others.get(name)
         interval = "" if math.isnan(one.lower) else f"{number(one.lower)} to {number(one.upper)}"
         cells = [name, number(one.value), interval or one.reason]
         cells += [number(gap.offline.value), gap.shown] if gap else ["", ""]

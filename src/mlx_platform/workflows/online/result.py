@@ -10,9 +10,16 @@ from mlx_platform.core.text import plural
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
 from mlx_platform.evaluation.judge import shown
 from mlx_platform.workflows.online.asked import Asked
+from mlx_platform.workflows.online.document import document_of
 from mlx_platform.workflows.online.labels import Labels
 from mlx_platform.workflows.online.measured import Online
-from mlx_platform.workflows.online.page import details_of, document_of, facts_of, sections_of, warnings_of
+from mlx_platform.workflows.online.page import (
+    brief_of,
+    details_of,
+    facts_of,
+    sections_of,
+    warnings_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,11 @@ def result_of(found: Sequence[Found], asked: Asked, grid: Grid) -> Result:
             for section in sections_of(one.online, f" of {one.online.subject.ref}" if several else "")
         ),
         checks=checks,
+        brief=tuple(
+            section
+            for one in reversed(found)
+            for section in brief_of(one.online, f" of {one.online.subject.ref}" if several else "")
+        ),
         details=tuple(
             section
             for one in reversed(found)
@@ -96,9 +108,11 @@ def _sentence(one: Found) -> str:
         Verdict.UNDECIDED: "too little to tell",
         Verdict.ERROR: "not comparable",
     }
-    days = len(online.failing_days)
-    alone = f"; {plural(days, 'window')} differ{'s' if days == 1 else ''} alone" if days else ""
-    return f"{start} {rows}, {shown(gap.offline.value)} offline: {words[gap.verdict]}{alone}."
+    outcome = words[gap.verdict]
+    days = len({day.since for day, _metric, _gap in online.failing_days})
+    if days and gap.verdict is not Verdict.FAIL:
+        outcome = f"{plural(days, 'window')} {'differs' if days == 1 else 'differ'} from it"
+    return f"{start} {rows}, {shown(gap.offline.value)} offline: {outcome}."
 
 
 def _next_steps(last: Found, asked: Asked) -> list[str]:
@@ -112,4 +126,6 @@ def _next_steps(last: Found, asked: Asked) -> list[str]:
             f"mlx drift {ref} --traffic {asked.traffic}    (did the inputs change?)",
             f"mlx consistency {ref} --traffic {asked.traffic}    (or the serving code?)",
         ]
+    if any(gap is not None and gap.offline_is_small for gap in last.online.gaps.values()):
+        return [f"mlx eval {ref} --data LARGER.parquet    (or a larger --max-difference)"]
     return []
