@@ -74,7 +74,7 @@ def test_an_error_is_one_json_document_with_the_keys_of_a_result(mlx: RunCommand
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["promte"], "Did you mean 'promote'?"),
+        (["promte"], "Did you mean 'promote'"),
         (["resolve", "digits@production", "--jsn"], "--json"),
         (["resolve"], "REF"),
         (["promote", "digits/1"], "--to"),

@@ -3,44 +3,31 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from linear_models import classifier, colours, pack, write_rows
+from logged import answered, named, with_baseline, write_segment
 from projects import write_network
 
 from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
 from mlx_platform.core.settings import CacheSettings, DriftSettings, Settings
-from mlx_platform.core.tensors import encode_array
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.drift.profile import build_profile
-from mlx_platform.inference.model import Model, features
-from mlx_platform.inference.package import Package, with_file
+from mlx_platform.inference.model import Model
+from mlx_platform.inference.package import Package
 from mlx_platform.traffic import seal
-from mlx_platform.traffic.frame import encode
 from mlx_platform.traffic.record import Record
-from mlx_platform.traffic.segment import OPEN_SUFFIX, Partition
 from mlx_platform.workflows.context import Context, make_context
 from mlx_platform.workflows.drift import measure_drift
 
-NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
 BASELINE, _ = colours(3000, seed=1)
 TRAFFIC, _ = colours(900, seed=2)
 MOVED = TRAFFIC + np.array([0, 1, 0], dtype=np.float32)
 Change = Callable[[Record], Record]
 WriteLog = Callable[..., Path]
-
-
-def named(matrix: np.ndarray, names: str = "x0 x1 x2") -> dict[str, np.ndarray]:
-    return {name: matrix[:, index].astype(np.float64) for index, name in enumerate(names.split())}
-
-
-def with_baseline(package: Package, rows: dict[str, np.ndarray]) -> Package:
-    answers = Model.load(package, device="cpu").predict(rows).columns
-    return with_file(package, "baseline.json", build_profile(features(package.spec, rows), answers).to_json())
 
 
 @pytest.fixture(scope="module")
@@ -62,37 +49,6 @@ def model(package) -> Model:
 @pytest.fixture
 def context(tmp_path) -> Context:
     return make_context(Settings(folder=tmp_path, cache=CacheSettings(dir=str(tmp_path / "cache"))))
-
-
-def encoded(arrays: Any) -> dict[str, Any]:
-    return {name: encode_array(np.asarray(array)) for name, array in arrays.items()}
-
-
-def answered(model: Model, columns: dict[str, np.ndarray], number: int, endpoint: str) -> Record:
-    feeds = model.encode(columns)
-    tensors = model.run(feeds)
-    raw = endpoint == "predict"
-    return Record(
-        request_id=f"r-{number}",
-        time=NOON + timedelta(seconds=number),
-        seq=number,
-        server_id="s",
-        boot_id="b",
-        model=model.name,
-        version=model.version,
-        digest=model.digest,
-        endpoint=endpoint,
-        rows=len(next(iter(columns.values()))),
-        inputs=encoded(columns if raw else feeds),
-        outputs=encoded(model.decode(tensors) if raw else tensors),
-    )
-
-
-def write_segment(folder: Path, records: list[Record]) -> Path:
-    segment = folder / Partition.of(records[0]).path / f"s-b-{records[0].seq:06d}{OPEN_SUFFIX}"
-    segment.parent.mkdir(parents=True, exist_ok=True)
-    segment.write_bytes(b"".join(map(encode, records)))
-    return folder
 
 
 @pytest.fixture

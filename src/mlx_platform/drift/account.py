@@ -154,6 +154,8 @@ def runs_of(numbers: Iterable[int]) -> Numbers:
 
 def _joined(runs: Numbers) -> Numbers:
     """Runs in any order, those that touch or overlap made one."""
+    if not len(runs):
+        return runs
     runs = runs[np.argsort(runs[:, 0], kind="stable")]
     reach = np.maximum.accumulate(runs[:, 1])
     opens = np.append(True, runs[1:, 0] > reach[:-1])

@@ -61,14 +61,7 @@ class Shard:
         return sum(part.rows for part in self.parts.values())
 
     def __add__(self, more: "Shard") -> "Shard":
-        if more.baseline_id != self.baseline_id:
-            raise UsageError(
-                f"Counts on the bins of baseline {more.baseline_id} cannot be added to those of "
-                f"{self.baseline_id}.",
-                hint="Count both on the same baseline: mlx profile count ... --on BASELINE.",
-            )
-        if more.roles != self.roles:
-            raise UsageError("Counts of inputs alone cannot be added to those of inputs and outputs.")
+        self.check_like(more)
         parts = dict(self.parts)
         for place, strata in more.parts.items():
             parts[place] = parts[place] + strata if place in parts else strata
@@ -82,6 +75,21 @@ class Shard:
             first=min(moments, default=None),
             last=max(ends, default=None),
         )
+
+    def check_like(self, more: "Shard") -> None:
+        """Refuse counts of something else.
+
+        Raises:
+            UsageError: they are on the bins of another baseline, or of other features.
+        """
+        if more.baseline_id != self.baseline_id:
+            raise UsageError(
+                f"Counts on the bins of baseline {more.baseline_id} cannot be added to those of "
+                f"{self.baseline_id}.",
+                hint="Count both on the same baseline: mlx profile count ... --baseline FILE.",
+            )
+        if more.roles != self.roles:
+            raise UsageError("Counts of inputs alone cannot be added to those of inputs and outputs.")
 
     def to_json(self) -> bytes:
         """The canonical bytes: equal shards give equal bytes."""
@@ -149,6 +157,7 @@ def merge(shards: Iterable[tuple[str, Shard]]) -> tuple[Shard, tuple[str, ...]]:
     _, whole = next(rest)
     repeated = []
     for name, shard in rest:
+        whole.check_like(shard)
         overlap = whole.account.holds(shard.account)
         if overlap == "some":
             raise ConflictError(

@@ -130,9 +130,5 @@ def _cells(tally: Tally, fresh: tuple[str, ...]) -> list[int]:
 
 
 def _rounded(amounts: Any) -> Any:
-    """Whole numbers that add up as the amounts do, each less than one away (largest remainders)."""
-    whole = np.floor(amounts).astype(np.int64)
-    left = round(float(amounts.sum())) - int(whole.sum())
-    order = np.argsort(whole - amounts, kind="stable")[:left]
-    whole[order] += 1
-    return whole
+    """Whole numbers that add up as the amounts do: any bins side by side are together less than one off."""
+    return np.diff(np.rint(np.cumsum(amounts)), prepend=0).astype(np.int64)

@@ -28,7 +28,7 @@ BATCH_ROWS = 65_536
 _AHEAD = timedelta(hours=1)
 """How far a clock may be ahead of ours before its records are not believed."""
 
-Take = Callable[[Record], None]
+Take = Callable[[Record], bool]
 
 
 def count_window(
@@ -40,7 +40,7 @@ def count_window(
     cut: Cut,
     reading: Reading,
     *,
-    taken: Take | None = None,
+    take: Take | None = None,
 ) -> Window:
     """Count a traffic log, ours or another platform's, or the rows of a plain data file.
 
@@ -52,7 +52,7 @@ def count_window(
         traffic: the log or file.
         cut: which part of it, and into what.
         reading: how the log is read.
-        taken: told of each record that counts.
+        take: says of each record that would count whether it does.
 
     Raises:
         NotFoundError: there is nothing at the path.
@@ -66,7 +66,7 @@ def count_window(
             if not traffic.is_dir():
                 raise
             # A log that nobody has written to yet: an empty window.
-    return _count_log(context, subject, profile, watched, traffic, cut, reading, taken)
+    return _count_log(context, subject, profile, watched, traffic, cut, reading, take)
 
 
 def is_file_of_rows(traffic: Path, reading: Reading) -> bool:
@@ -111,10 +111,10 @@ def _count_log(
     folder: Path,
     cut: Cut,
     reading: Reading,
-    taken: Take | None,
+    take: Take | None,
 ) -> Window:
     window = Window(str(folder), cut, profile, {}, LogStats())
-    for batch in log_batches(context, subject, folder, window, reading, taken):
+    for batch in log_batches(context, subject, folder, window, reading, take):
         place, share = batch.apart
         counts = count(profile, watched.inputs(batch.inputs), watched.outputs(batch.endpoint, batch.outputs))
         part = Strata.of(counts, share)
@@ -130,7 +130,7 @@ def log_batches(
     folder: Path,
     window: Window,
     reading: Reading,
-    taken: Take | None = None,
+    take: Take | None = None,
 ) -> Iterator[RowBatch]:
     """The rows of a log that are meant, each batch of one part of the window, with its share (`apart`).
 
@@ -140,7 +140,7 @@ def log_batches(
         folder: the log.
         window: says what is meant, and keeps the account of what is read and left out.
         reading: how the log is read.
-        taken: told of each record that counts.
+        take: says of each record that would count whether it does.
 
     Raises:
         UsageError: the log holds traffic of several versions and none was named, or it names no entities.
@@ -161,7 +161,7 @@ def log_batches(
             f"{folder} is a log of mlx serve, which names no entities.",
             hint="Name the version, or an arm with --arm.",
         )
-    usable = _Usable(window, subject, context.clock() + _AHEAD, taken)
+    usable = _Usable(window, subject, context.clock() + _AHEAD, take)
     with context.progress.stage("reading traffic") as advance:
         yield from row_batches(usable.read(records, advance), stats, apart=usable.place)
     if cut.entity is not None and cut.entity not in stats.origins:
@@ -171,14 +171,14 @@ def log_batches(
 class _Usable:
     """Chooses the records that count, and says where each belongs."""
 
-    def __init__(self, window: Window, subject: Subject | None, latest: datetime, taken: Take | None) -> None:
+    def __init__(self, window: Window, subject: Subject | None, latest: datetime, take: Take | None) -> None:
         self._window = window
         self._cut = window.cut
         several = window.cut.by == "version"
         self._digest = subject.package.digest if subject and not several else None
         self._one_version = subject is None and not several
         self._latest = latest
-        self._taken = taken
+        self._take = take
         self._versions: set[str] = set()
         self._span = ALWAYS
 
@@ -186,15 +186,13 @@ class _Usable:
         window = self._window
         for record in records:
             advance(1)
-            if not self._counts(record):
+            if not self._counts(record) or (self._take and not self._take(record)):
                 continue
             if self._one_version and not record.foreign:
                 self._versions.add(f"{record.model}/{record.version}")
                 _check_versions(self._versions)
             window.first = min(window.first or record.time, record.time)
             window.last = max(window.last or record.time, record.time)
-            if self._taken:
-                self._taken(record)
             yield record
 
     def place(self, record: Record) -> tuple[Place, float]:
