@@ -159,7 +159,7 @@ class _Server:
         # Here: a server that follows nothing starts without a tenth of what it would else have to import.
         from mlx_platform.serving.following.follower import Follower
         from mlx_platform.serving.rollout.deaths import Marks
-        from mlx_platform.serving.rollout.participant import take_part
+        from mlx_platform.serving.rollout.joining import take_part
 
         settings = desk.followed.settings
         marks = Marks(settings.path(settings.cache.dir) / "following", secrets.token_hex(6))

@@ -12,6 +12,7 @@ from mlx_platform.core.errors import UnavailableError
 from mlx_platform.serving.rollout.deaths import Marks
 from mlx_platform.serving.rollout.participant import Participant
 from mlx_platform.serving.rollout.standing import Standing
+from mlx_platform.serving.router import WARM
 
 STEP = make_rollout(state="STEP", step=1, weight=40.0, shadow=0.0, event=3, controller="a")
 BAKING = replace(STEP, state="BAKING", weight=100.0, window=2, event=5)
@@ -156,6 +157,44 @@ def test_while_baking_all_go_to_the_candidate_only_as_long_as_it_holds_the_alias
         part.follower.listeners[0](None)  # the registry is away
         await asyncio.sleep(0.3)  # and it settles again
         assert part.percent == 0.0
+
+    taking_part(scenario)
+
+
+def test_who_begins_while_a_promoted_version_bakes_gets_the_one_before_ready(taking_part):
+    async def scenario(part):
+        # This server has begun with version 1, which was promoted, and version 2 was there before.
+        router, before = part.stage.router, part.stage.pair[1]
+        router.remove(before)
+
+        async def bring(number):
+            part.follower.brought.append(number)
+            router.add(before, WARM)
+            return before
+
+        part.follower.bring = bring
+        part.show(replace(BAKING, stable=2, candidate=1), production=1)
+        await until(lambda: part.follower.gone)
+        await asyncio.sleep(0.2)  # and it settles again
+        assert part.follower.brought == [2]
+        assert part.follower.gone == [("2", False)]
+        assert part.follower.held == {"1", "2"}
+
+    taking_part(scenario)
+
+
+def test_a_version_that_cannot_be_kept_ready_for_a_rollback_takes_nothing_from_what_is_served(
+    taking_part, caplog
+):
+    async def scenario(part):
+        async def refuse(_number):
+            raise UnavailableError("no room")
+
+        part.follower.bring = refuse
+        part.stage.router.remove(part.stage.pair[1])
+        part.show(replace(BAKING, stable=2, candidate=1), production=1)
+        await until(lambda: "is not kept ready for a rollback: no room" in caplog.text)
+        assert part.stage.router.stable.version == "1"
 
     taking_part(scenario)
 

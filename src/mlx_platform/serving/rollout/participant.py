@@ -7,37 +7,24 @@ everything. Neither the registry nor the disk is waited for on the event loop.
 
 import asyncio
 import logging
-import os
-import re
-import secrets
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mlx_platform.core.errors import MlxError
-from mlx_platform.core.evidence import Evidence
-from mlx_platform.core.settings import Settings
-from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.sight import Sight
 from mlx_platform.serving.following.aside import Aside, StillBusyError
-from mlx_platform.serving.following.followed import Followed
 from mlx_platform.serving.following.follower import Follower
 from mlx_platform.serving.following.setback import Setback, said
 from mlx_platform.serving.metrics import Sample
 from mlx_platform.serving.rollout.assignment import goes_to_candidate
 from mlx_platform.serving.rollout.counts import Window
 from mlx_platform.serving.rollout.deaths import Marks
-from mlx_platform.serving.rollout.lookbook import Lookbook, looks_folder
-from mlx_platform.serving.rollout.notice import tell_beside
 from mlx_platform.serving.rollout.observer import Arms
 from mlx_platform.serving.rollout.office import Office
 from mlx_platform.serving.rollout.standing import DEADLY, Own, Standing
 from mlx_platform.serving.rollout.state import ROUTED, Rollout
-from mlx_platform.serving.rollout.witness import record_beside
 from mlx_platform.serving.router import Router, Split
 from mlx_platform.serving.served import Served
 
@@ -223,6 +210,7 @@ class Participant:
             self._candidate = None  # another version needed the room
         if rollout.state == "BAKING":
             self._mark = (rollout.id, rollout.window)
+            self._keep_way_back(rollout)
         elif (self._standing.deaths or 0) >= DEADLY:
             self._problem = "Processes died with it, so it is not loaded."
             self._share(None)
@@ -300,6 +288,30 @@ class Participant:
         self._candidate = served
         self._settle()
 
+    def _keep_way_back(self, rollout: Rollout) -> None:
+        """Have the version in memory that a rollback would go to, also where this process began after it."""
+        way_back = str(rollout.stable)
+        loading = self._loading is not None and not self._loading.done()
+        if loading or self._router.stable.version != str(rollout.candidate):
+            return
+        if any(served.version == way_back for served in self._router.loaded):
+            return
+        if self._setback is None or not self._setback.holds(rollout.stable):
+            self._loading = asyncio.ensure_future(self._load_way_back(rollout))
+
+    async def _load_way_back(self, rollout: Rollout) -> None:
+        try:
+            served = await self._follower.bring(rollout.stable)
+        except Exception as error:  # noqa: BLE001 - of every kind there is; what was promoted goes on
+            self._setback = Setback.of(rollout.stable, error, self._setback)
+            _logger.warning(
+                "%s/%d is not kept ready for a rollback: %s",
+                *(rollout.model, rollout.stable, self._setback.message),
+            )
+            return
+        self._setback = None
+        self._follower.let_go(served)
+
     async def _bring(self, number: int) -> Served:
         if not await asyncio.shield(self._keep_marks()):  # before: it may end this process
             raise StillBusyError("The disk does not say that the candidate is loaded.")
@@ -352,36 +364,3 @@ def _same_window(one: Standing, other: Standing) -> bool:
     if one.rollout is None or other.rollout is None:
         return False
     return (one.rollout.id, one.rollout.window) == (other.rollout.id, other.rollout.window)
-
-
-def take_part(followed: Followed, router: Router, follower: Follower, arms: Arms) -> Participant:
-    """Make a server that follows an alias take part in its rollouts."""
-    settings = followed.settings
-    host = re.sub(r"[^A-Za-z0-9_.]", "_", socket.gethostname())[:48] or "server"
-    me = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
-    marks = Marks(settings.path(settings.cache.dir) / "rollouts" / "loaded", me)
-    office = Office(
-        Catalog(settings),
-        followed.name,
-        followed.alias,
-        me=me,
-        marks=marks,
-        book=Lookbook(looks_folder(settings)),
-        witness=partial(_testify, settings),
-        tell=partial(tell_beside, settings, followed.name),
-    )
-    return Participant(router, follower, arms, office, marks)
-
-
-def _testify(settings: Settings, ref: str, evidence: Evidence) -> None:
-    """Record evidence beside everything else."""
-    threading.Thread(
-        target=_record, args=(settings, ref, evidence), name="mlx-rollout-evidence", daemon=True
-    ).start()
-
-
-def _record(settings: Settings, ref: str, evidence: Evidence) -> None:
-    try:
-        record_beside(settings, ref, evidence)
-    except MlxError as error:
-        _logger.warning("%s", error.message)
