@@ -16,7 +16,7 @@ from mlx_platform.serving.capture import Capture
 from mlx_platform.serving.devices.chain import DeviceChain
 from mlx_platform.serving.devices.plan import device_chain
 from mlx_platform.serving.devices.standby import Standby, check_fallback, parse_rule
-from mlx_platform.serving.engine import Engine
+from mlx_platform.serving.engine import Elsewhere, Engine
 from mlx_platform.serving.feeding import channel
 from mlx_platform.serving.feeding.feed import Feed
 from mlx_platform.serving.feeding.guard import Guard
@@ -83,8 +83,12 @@ class Assembly:
         engine.metrics.sources += (chain.samples, standby.samples)
         return Served(engine, self.settings, standby, chain)
 
-    async def start(self, served: Served) -> None:
+    async def start(self, served: Served, aside: Elsewhere | None = None) -> None:
         """Check a version, warm it up, and open its queue.
+
+        Args:
+            served: the version.
+            aside: does its runs where they are in nobody's way; on a usual thread otherwise.
 
         Raises:
             GateFailedError: it does not give the answers that it was registered with.
@@ -94,10 +98,10 @@ class Assembly:
         if served.chain is not None:
             # Before anything else, as it tells later whose fault a failure is.
             await loop.run_in_executor(None, served.chain.prepare)
-        await served.engine.start()
+        await served.engine.start(aside)
         if self.settings.warmup:
             warm = partial(rehearse, served.engine.model, Path(self.settings.warmup), _WARMUP_SECONDS)
-            await loop.run_in_executor(None, warm)
+            await (aside(warm) if aside else loop.run_in_executor(None, warm))
         await served.standby.start()
 
     async def take_apart(self, served: Served) -> None:

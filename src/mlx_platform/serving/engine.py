@@ -45,6 +45,9 @@ from mlx_platform.serving.statistics import RunTimes
 from mlx_platform.serving.warmup import WarmUp, warm_up
 from mlx_platform.traffic.writer import TrafficWriter
 
+Elsewhere = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Does a piece of work on some thread, and gives what it returns."""
+
 
 class Engine:
     """One loaded model at work. Lives on the event loop; `start` it before anything else.
@@ -104,14 +107,18 @@ class Engine:
             return False
         return self.covered or not self.runner.down
 
-    async def start(self) -> None:
+    async def start(self, elsewhere: Elsewhere | None = None) -> None:
         """Check the model against its golden cases, time it, and open the queue.
+
+        Args:
+            elsewhere: where it runs for that; on the threads of its pipeline by default.
 
         Raises:
             GateFailedError: it does not give the answers that it was registered with.
         """
-        loop = asyncio.get_running_loop()
-        problems = await loop.run_in_executor(self._preparation.threads, self.model.self_check)
+        if elsewhere is None:
+            elsewhere = partial(asyncio.get_running_loop().run_in_executor, self._preparation.threads)
+        problems = await elsewhere(self.model.self_check)
         if problems:
             raise GateFailedError(
                 f"{self.model.name}/{self.model.version} does not answer as it did when it was registered: "
@@ -120,12 +127,11 @@ class Engine:
                 problems=problems,
             )
         await self._preparation.start()
-        await loop.run_in_executor(self._preparation.threads, self.caches.check)
+        await elsewhere(self.caches.check)
         self.caches.start()
         settings = self._settings
         rows = None if settings.max_batch_size == "auto" else settings.max_batch_size
-        self.warm = await loop.run_in_executor(
-            self._preparation.threads,
+        self.warm = await elsewhere(
             partial(
                 warm_up,
                 self.model,

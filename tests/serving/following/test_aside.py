@@ -1,6 +1,7 @@
 """A thread that may be kept waiting for ever."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -42,6 +43,31 @@ def test_who_waits_too_long_is_told_and_nothing_else_is_begun_meanwhile():
                 await asyncio.sleep(0)
             else:
                 return
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no niceness of their own")
+def test_a_gentle_one_leaves_the_cores_to_others_and_no_other_thread_is_gentle():
+    def niceness():
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    async def main():
+        before = niceness()
+        assert await Aside("test").do(niceness, 20) == before
+        assert await Aside("test", gentle=True).do(niceness, 20) > before
+        assert niceness() == before
+
+    asyncio.run(main())
+
+
+def test_a_closed_one_ends_its_thread_after_what_it_does():
+    async def main():
+        aside = Aside("test")
+        thread = await aside.do(threading.current_thread, 20)
+        aside.close()
+        await asyncio.to_thread(thread.join, 20)
+        assert not thread.is_alive()
 
     asyncio.run(main())
 

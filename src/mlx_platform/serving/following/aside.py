@@ -1,7 +1,9 @@
 """Work that may take as long as it likes, on a thread that nobody waits for at the end."""
 
 import asyncio
+import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,6 +12,7 @@ from typing import Any, TypeVar
 from mlx_platform.core.errors import UnavailableError
 
 _Made = TypeVar("_Made")
+_NICENESS = 15
 
 
 class StillBusyError(UnavailableError):
@@ -23,12 +26,14 @@ class Aside:
 
     Args:
         name: of the thread.
+        gentle: whether it leaves the cores to others that want them. Threads that its work starts do too.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, gentle: bool = False) -> None:
         self._name = name
+        self._gentle = gentle
         self._busy = False
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     async def do(self, work: Callable[[], _Made], patience: float) -> _Made:
@@ -56,9 +61,15 @@ class Aside:
         except TimeoutError as error:
             raise StillBusyError(f"There was no answer within {patience:g} s.") from error
 
+    def close(self) -> None:
+        """Let the thread end once it comes back from what it does."""
+        self._work.put(None)
+
     def _serve(self) -> None:
-        while True:
-            self._work.get()()
+        if self._gentle and sys.platform == "linux":  # elsewhere threads have no niceness of their own
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        while (work := self._work.get()) is not None:
+            work()
 
     def _run(
         self, work: Callable[[], Any], loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]"

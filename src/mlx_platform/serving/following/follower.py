@@ -79,7 +79,9 @@ class Follower:
         self._keep_warm = keep_warm
         self._marks = marks
         self._eyes = Aside("mlx-follow-look")
-        self._hands = Aside("mlx-follow-load")
+        # A runtime with threads of its own keeps them, and they must be as quick as those that serve.
+        self._hands = Aside("mlx-follow-load", gentle=router.engine.model.session.threads == 1)
+        self._pens = Aside("mlx-follow-log")
         self._one_at_a_time = asyncio.Lock()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -295,14 +297,17 @@ class Follower:
         began = time.monotonic()
         spec = self._router.engine.model.spec
         model = await self._hands.do(partial(self._desk.obtain, number, spec), _LOAD_SECONDS)
-        writer = await self._hands.do(partial(self._desk.log, number), _LOAD_SECONDS)
+        writer = await self._pens.do(partial(self._desk.log, number), _LOAD_SECONDS)
         served = self._assembly.make(model, writer)
+        warming = Aside("mlx-follow-warm", gentle=True)  # of its own: it may hang in this version
         try:
             async with asyncio.timeout(_LOAD_SECONDS):
-                await self._assembly.start(served)
+                await self._assembly.start(served, partial(warming.do, patience=_LOAD_SECONDS))
         except BaseException:
             self._end(self._assembly.take_apart(served))
             raise
+        finally:
+            warming.close()
         self._seconds = time.monotonic() - began
         self._router.add(served, WARM)
         return served
