@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -22,6 +22,7 @@ from mlx_platform.workflows.online.labels import Label, Labels, Named
 
 OK = 200
 NOT_LOGGED = "(not logged)"
+_NEVER = datetime.min.replace(tzinfo=UTC)
 NEEDED = {
     "classification": ("label_index", "label"),
     "multilabel": ("labels",),
@@ -157,6 +158,7 @@ class _Joiner:
         self._rest = Reservoir()
         self._windows: Counter[datetime] = Counter()
         self._digest = hashlib.sha256()
+        self._window = (_NEVER, _NEVER)
         self._span: tuple[datetime | None, datetime | None] = (None, None)
 
     def take(self, record: Record) -> None:
@@ -245,7 +247,12 @@ class _Joiner:
                 cells.append(None)
 
     def _start(self, record: Record) -> datetime:
-        return self._rule.grid.at(record.time).since or record.time
+        """The beginning of a record's window; most lie in that of the record before."""
+        since, until = self._window
+        if not since <= record.time < until:
+            span = self._rule.grid.at(record.time)
+            since, until = self._window = span.since or record.time, span.until or record.time
+        return since
 
     def _inputs(self, record: Record) -> Columns:
         """The inputs that rows are sliced by."""
