@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from answered import answered_each, write_log
-from colour_project import DAY, ColourProject, copy_colours
+from colour_project import DAY, ColourProject, copy_colours, evaluation
 from linear_models import LABELS, colours
 
-from mlx_platform.core.evidence import Evidence
 from mlx_platform.core.statistics import wilson
-from mlx_platform.core.verdict import Verdict
 
 
 @pytest.fixture
@@ -60,17 +58,7 @@ def offline(project: ColourProject) -> Callable[..., None]:
         version = project.context.catalog.resolve(ref)
         interval = wilson(accuracy * rows, rows)
         numbers = {"accuracy": {"value": accuracy, "lower": interval.lower, "upper": interval.upper}}
-        evidence = Evidence(
-            kind="evaluation",
-            digest=version.digest,
-            verdict=Verdict.PASS,
-            created=DAY,
-            data_fingerprint="f" * 64,
-            parameters={"confidence": 0.95, "rows": rows},
-            numbers=numbers,
-            tools={},
-        )
-        project.context.catalog.summarize(version, evidence)
+        project.context.catalog.summarize(version, evaluation(version, numbers))
 
     return keep
 

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from answered import answered, encoded, write_log
-from colour_project import DAY, ColourProject
-from linear_models import LABELS, colours
+from answered import answered, answered_each, encoded, write_log
+from colour_project import DAY, ColourProject, evaluation
+from linear_models import LABELS, colours, pack, regressor
 
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import NotFoundError, UsageError
 from mlx_platform.core.report import Result
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.registry.version import Lineage
 from mlx_platform.traffic.feedback import Feedback, FeedbackWriter
 from mlx_platform.workflows.evaluate_online import evaluate_online
 from mlx_platform.workflows.online.asked import Asked
@@ -112,7 +113,7 @@ def test_another_metric_and_margin_can_be_asked_for(project, served, offline, cs
     assert run(project, labels=path, metrics=("f1_macro",)).data["differences"] == {"f1_macro": None}
     with pytest.raises(UsageError, match="no metric 'f1x'"):
         run(project, labels=path, metrics=("f1x",))
-    with pytest.raises(UsageError, match="max_drop"):
+    with pytest.raises(UsageError, match="no difference of accuracy"):
         run(project, labels=path, margin="two points")
 
 
@@ -398,3 +399,62 @@ def test_options_that_do_not_go_together_are_refused(project, csv, mlx, monkeypa
 
     assert outcome.code == 2
     assert said in outcome.err
+
+
+def test_a_log_of_another_platform_is_measured_with_its_own_request_ids(project, offline, csv):
+    offline()
+    features, _codes = colours(200, seed=4)
+    lines = []
+    for number, row in enumerate(features.tolist()):
+        cells = {f"x{index}": cell for index, cell in enumerate(row)}
+        answer = {"predictions": [{"label": LABELS[int(np.argmax(row))]}]}
+        lines.append(
+            {
+                "databricks_request_id": f"d-{number}",
+                "client_request_id": f"r-{number}",
+                "request_time": rfc3339(DAY + number * timedelta(minutes=1)),
+                "status_code": 200,
+                "sampling_fraction": 0.25,
+                "execution_duration_ms": 14,
+                "request": orjson.dumps({"dataframe_records": [cells]}).decode(),
+                "response": orjson.dumps(answer).decode(),
+            }
+        )
+    log = project.folder / "inference.jsonl"
+    log.write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    truth = {f"r-{k}": LABELS[int(row.argmax()) if k % 4 else 0] for k, row in enumerate(features)}
+
+    result = run(project, traffic=log, labels=csv(truth))
+
+    right = np.mean([truth[f"r-{k}"] == LABELS[int(row.argmax())] for k, row in enumerate(features)])
+    assert result.data["log"]["format"] == "databricks"
+    assert result.data["rows"]["labelled"] == 200
+    assert result.data["metrics"]["accuracy"]["value"] == pytest.approx(right)
+
+
+def test_numbers_are_compared_by_a_share_of_the_offline_value(project, csv):
+    catalog = project.context.catalog
+    version, _new = catalog.register(
+        "sums", pack(regressor(project.folder / "sums", np.ones((3, 1)))), Lineage()
+    )
+    numbers = {"rmse": {"value": 0.5, "lower": 0.495, "upper": 0.505}}
+    catalog.summarize(version, evaluation(version, numbers))
+    model = project.model("sums/1")
+    features, _codes = colours(3000, seed=2)
+    times = [DAY + number * timedelta(seconds=20) for number in range(3000)]
+    write_log(project.folder / "traffic", answered_each(model, features, times))
+    noise = np.random.default_rng(0).normal(0, 0.6, 3000)
+    truth = {f"r-{k}": str(row.sum() + noise[k]) for k, row in enumerate(features)}
+
+    result = run(project, "sums/1", labels=csv(truth))
+
+    assert result.verdict is Verdict.FAIL
+    gap = result.data["differences"]["rmse"]
+    assert (gap["value"], gap["margin"]) == (pytest.approx(0.1, abs=0.02), pytest.approx(0.01))
+    lines = [orjson.dumps({"id": "r-1", "label": "much"}), orjson.dumps({"id": "r-2", "label": "little"})]
+    path = project.folder / "labels.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    unusable = run(project, "sums/1", labels=path)
+    assert (unusable.exit_code, unusable.data["labels"]["unusable"]) == (7, 2)
+    with pytest.raises(UsageError, match="which is no share"):
+        run(project, "sums/1", labels=csv(truth), margin="2pp")

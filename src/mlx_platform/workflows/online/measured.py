@@ -9,6 +9,7 @@ import numpy as np
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.statistics import ks_two_sample
 from mlx_platform.core.tensors import Array
+from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.evaluation.compare import Margin
 from mlx_platform.evaluation.gate_parser import parse_expression
@@ -230,12 +231,21 @@ def _compared_metrics(
 
 
 def _margin(metric: Metric, text: str) -> Margin:
-    """The tolerated difference, in the grammar of gates."""
-    text = text or ("2pp" if metric.unit == "share" else "2%rel")
-    limit = "max_rise" if metric.higher_is_better is False else "max_drop"
-    margin = parse_expression(f"{metric.name}:{limit}={text}", custom={metric.name: metric}).margin
+    """The tolerated difference, in the grammar of gates; two points or two per cent where nothing is said."""
+    share = metric.unit == "share"
+    if not text:
+        return Margin(0.02, relative=not share)
+    try:
+        # A gate on some metric of the same unit: here either direction counts.
+        margin = parse_expression(f"{'accuracy:max_drop' if share else 'rmse:max_rise'}={text}").margin
+    except UsageError:
+        margin = None
     if margin is None:
-        raise UsageError(f"--max-difference {text} is no difference.", hint="Write 2pp, or 2%rel.")
+        unit = "a share" if share else "no share"
+        raise UsageError(
+            f"--max-difference {printable(text, 40)!r} is no difference of {metric.name}, which is {unit}.",
+            hint="Write 2pp or 2%rel." if share else "Write 2%rel, or an amount in its unit.",
+        )
     return margin
 
 
