@@ -22,8 +22,12 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY) ## The whole loop on real data, in ./mlx-demo
 	$(BIN)/mlx demo
 
+# Servers under load are tested one after the other: two at a time they would take each other's cores.
+SERVERS := tests/serving tests/workflows/rollouts
+
 test: $(READY) ## All tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile $(SERVERS:%=--ignore=%); others=$$?; \
+	$(BIN)/python -m pytest $(SERVERS) && exit $$others
 
 check: $(READY) ## Lint, format, types, import layers, generated docs
 	$(BIN)/ruff check
