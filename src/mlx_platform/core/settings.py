@@ -71,6 +71,9 @@ class MetricSettings:
     unit: str = ""
 
 
+_AMOUNT = r"\d+(\.\d+)?\s*(pp|abs|%rel)"
+
+
 @frozen
 class EvaluationSettings:
     """`gates` names a gate file; relative paths belong to the settings file's folder.
@@ -87,10 +90,10 @@ class EvaluationSettings:
     label: str = "label"
     id: str = ""
     weight: str = ""
+    max_difference: str = setting(
+        "", pattern=f"({_AMOUNT})?", description="of live traffic from offline, such as 2pp or 2%rel"
+    )
     metrics: dict[str, MetricSettings] = field(default_factory=dict)
-
-
-_AMOUNT = r"\d+(\.\d+)?\s*(pp|abs|%rel)"
 
 
 @frozen

@@ -50,9 +50,11 @@ class Check:
 
     @property
     def title(self) -> str:
-        """The question in full: `accuracy max_drop 1pp [slice lang=de]`."""
+        """The question in full: `accuracy max_drop 1pp [slice lang=de]`, `agreement >= 0.99 [digits/3]`."""
         asked = f"{self.name} {self.threshold}".strip()
-        return f"{asked} [slice {self.part}]" if self.part else asked
+        if not self.part:
+            return asked
+        return f"{asked} [slice {self.part}]" if "=" in self.part else f"{asked} [{self.part}]"
 
 
 def verdict_of(checks: Iterable[Check]) -> Verdict:

@@ -24,6 +24,7 @@ _DIGEST_CAP = 36  # characters of a dataset's digest
 _JUDGED = (
     *("gate_file", "baseline", "against", "against_ref", "compared", "threshold", "data"),
     *("limit", "tolerated", "tolerated_amount", "tolerated_relative", "confidence", "rows"),
+    "by_settings",
 )
 _GATE = ("name", "verdict", "shown", "measured", "threshold", "lower", "upper", "skipped")
 

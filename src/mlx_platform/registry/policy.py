@@ -218,6 +218,11 @@ def producing_command(kind: str, version: Version, *, data: str = "", gates: boo
     return commands.get(kind, "")
 
 
+def _noun(kind: str) -> str:
+    """What evidence of a kind is called in a sentence."""
+    return "online evaluation" if kind == "online" else kind
+
+
 def data_of(evidence: EvidenceSummary | None) -> str:
     """The rows on which something was found out, as somebody wrote them; empty where nobody knows."""
     data = evidence.judged.get("data") if evidence else ""
@@ -250,14 +255,14 @@ def _evidence(
         need, version, data=data_of(found) or candidate.data, gates=not standard.gates
     )
     if found is None:
-        message = f"There is no {need} of {version.ref} with this digest."
+        message = f"There is no {_noun(need)} of {version.ref} with this digest."
         if not version.sealed:
             message, command = f"No evidence can be about {version.ref}, which is not sealed.", ""
         return Requirement(_check(need, Verdict.UNDECIDED, "no evidence", threshold, message), command)
     verdict = Verdict(found.verdict) if found.verdict in set(Verdict) else Verdict.ERROR
     measured, message = printable(found.verdict, 40) or "no verdict", ""
     if verdict is not Verdict.PASS:
-        message = f"The {need} of {version.ref} from {printable(found.created, 40)} did not pass."
+        message = f"The {_noun(need)} of {version.ref} from {printable(found.created, 40)} did not pass."
     elif outdated := _outdated(need, found, version, policy, standard, now):
         verdict, (measured, message) = Verdict.UNDECIDED, outdated
     else:
@@ -277,12 +282,18 @@ def _outdated(
     """Why evidence that passed does not count today: in two words, and in a sentence."""
     if policy.max_evidence_age and not _recent(found, parse_duration(policy.max_evidence_age), now):
         aged = _ago(found, now).removeprefix(", ") or "without a date"
-        return "too old", f"The {need} of {version.ref} is {aged}; it counts for {policy.max_evidence_age}."
+        noun, longest = _noun(need), policy.max_evidence_age
+        return "too old", f"The {noun} of {version.ref} is {aged}; it counts for {longest}."
     judged = found.judged
     if need == "consistency" and _number(judged.get("threshold"), 1.0) < standard.min_agreement:
         return "other gates", (
             f"The consistency of {version.ref} was judged by {judged.get('threshold'):g}, "
             f"and min_agreement is {standard.min_agreement:g} now."
+        )
+    if need == "online" and judged.get("by_settings") is not True:
+        return "other limit", (
+            f"The online evaluation of {version.ref} was asked for other metrics or another --max-difference "
+            "than that of the settings."
         )
     if need == _QUANTIZATION and (wide := too_wide(judged, standard.tolerances)):
         return "other limit", f"The quantization of {version.ref} was judged {wide}."

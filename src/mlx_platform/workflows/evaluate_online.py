@@ -113,7 +113,8 @@ def _question(context: Context, asked: Asked, subject: Subject) -> Question:
             f"{subject.ref} answers tensors of no declared meaning, so no label can be compared with them.",
             hint='Declare task = "classification" or "regression" in its model.toml and register it again.',
         )
-    return Question(task, gates, asked.margin, asked.metrics, asked_slices(asked.slices), custom)
+    margin = asked.margin or context.settings.evaluation.max_difference
+    return Question(task, gates, margin, asked.metrics, asked_slices(asked.slices), custom)
 
 
 def _join(
@@ -176,6 +177,8 @@ def _keep(
             "rows": online.joined.fates.joined,
             "answered": online.joined.fates.answered,
             "margin": asked.margin,
+            "by_settings": not asked.metrics
+            and asked.margin in {"", context.settings.evaluation.max_difference},
             "offline": online.offline.id if online.offline else "",
         },
         numbers=numbers

@@ -18,6 +18,7 @@ from mlx_platform.core.verdict import Verdict
 from mlx_platform.registry.version import Lineage
 from mlx_platform.traffic.feedback import Feedback, FeedbackWriter
 from mlx_platform.workflows.evaluate_online import evaluate_online
+from mlx_platform.workflows.gate import gate
 from mlx_platform.workflows.online.asked import Asked
 
 
@@ -318,6 +319,24 @@ def test_versions_that_held_an_alias_are_measured_by_themselves(project, served,
     }
     assert result.data["model"]["ref"] == "colours/2"
     assert [one["model"]["ref"] for one in result.data["versions"]] == ["colours/1"]
+
+
+def test_evidence_counts_for_a_promotion_only_if_it_was_judged_by_the_settings(project, served, offline, csv):
+    offline()
+    (project.folder / "mlx.toml").write_text(
+        '[promotion.production]\nneeds = ["online"]\n[evaluation]\nmax_difference = "5pp"\n'
+    )
+    project = ColourProject(project.folder, project.now)
+    path = csv(served(right=0.88))
+
+    def asked() -> Any:
+        return gate(project.context, "colours/1", to="production")
+
+    assert "no evidence" in asked().report.summary
+    run(project, labels=path, margin="20pp")
+    assert (asked().verdict, asked().report.checks[0].measured) == (Verdict.UNDECIDED, "other limit")
+    assert run(project, labels=path).data["differences"]["accuracy"]["margin"] == 0.05
+    assert asked().verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
