@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial import distance
@@ -181,6 +181,48 @@ def test_distances_of_step_functions_are_what_scipy_says(one: list[int], other: 
     assert scores.ks_distance(bins(one), bins(other)) == pytest.approx(
         stats.ks_2samp(one, other, method="asymp").statistic
     )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "statistic", "p_value"),
+    [
+        ([50, 30, 20], [40, 35, 25], 2.051282, 0.358567),
+        ([50, 50, 0], [50, 40, 10], 11.111111, 0.003866),
+        ([2500, 2500, 0], [2500, 2499, 1], 1.000200, 0.606470),
+    ],
+)
+def test_chi_square_takes_both_sides_for_samples(one, other, statistic, p_value) -> None:
+    found = scores.chi_square(np.asarray(one), np.asarray(other))
+
+    assert (found.statistic, found.p_value) == pytest.approx((statistic, p_value), abs=1e-6)
+    assert found.degrees == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=2, max_size=12))
+def test_chi_square_is_that_of_scipy_over_the_bins_that_hold_anything(pairs: list[tuple[int, int]]) -> None:
+    table = np.asarray([pair for pair in pairs if any(pair)]).T
+    assume(table.size and table.shape[1] > 1 and table.sum(axis=1).all())
+
+    found = scores.chi_square(*np.asarray(pairs).T)
+
+    expected = stats.chi2_contingency(table, correction=False)
+    assert found.degrees == expected.dof
+    assert found.statistic == pytest.approx(expected.statistic, abs=1e-9)
+    assert found.p_value == pytest.approx(expected.pvalue, abs=1e-9)
+
+
+def test_one_bin_and_an_empty_side_have_answers() -> None:
+    assert scores.chi_square(np.array([5]), np.array([7])) == scores.ChiSquare(0.0, 0, 1.0)
+    with pytest.raises(UndecidedError):
+        scores.chi_square(np.array([5, 1]), np.array([0, 0]))
+
+
+def test_the_probability_of_a_gap_is_that_of_scipys_limit() -> None:
+    one, other = np.arange(200), np.arange(8, 218)
+
+    found = stats.ks_2samp(one, other, method="asymp")
+
+    assert scores.ks_tail(found.statistic, 200, 210) == pytest.approx(found.pvalue, rel=0.05)
 
 
 def test_distance_of_straight_lines_is_the_area_between_them_even_where_they_cross() -> None:

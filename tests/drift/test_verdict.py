@@ -5,12 +5,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.settings import DriftSettings
+from mlx_platform.core.settings import DriftSettings, FeatureSettings
 from mlx_platform.core.tensors import Array, text_column
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.drift.counts import Counts, count
@@ -302,3 +303,53 @@ def test_a_share_passes_only_when_the_undecided_features_could_not_change_it() -
 
     assert overall(one_open, policy) is Verdict.PASS
     assert overall(two_open, policy) is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ({"f0": 7.0}, Verdict.FAIL),
+        ({"f0": 0.5}, Verdict.PASS),
+        ({"f0": 2.0, "f1": 1.0, "f2": 1.0}, Verdict.FAIL),
+        ({"f0": 1.0, "f1": 0.5, "f2": 0.4999}, Verdict.FAIL),
+        ({"f0": 0.0}, Verdict.PASS),
+        ({"f0": 0.0, "f1": 0.0, "f2": 0.0}, Verdict.UNDECIDED),
+    ],
+)
+def test_features_count_by_their_weight_when_the_policy_says_so(
+    weights: dict[str, float], expected: Verdict
+) -> None:
+    special = {name: FeatureSettings(weight=weight) for name, weight in weights.items()}
+    policy = DriftSettings(policy="weighted", share=0.5, features=special)
+
+    assert overall(with_levels(Level.DRIFT, Level.OK, Level.OK), policy) is expected
+
+
+def test_weights_of_features_with_too_few_rows_leave_open_what_they_could_change() -> None:
+    heavy = {"f1": FeatureSettings(weight=5.0)}
+    policy = DriftSettings(policy="weighted", share=0.5, features=heavy)
+
+    assert overall(with_levels(Level.OK, Level.INSUFFICIENT, Level.OK), policy) is Verdict.UNDECIDED
+    assert overall(with_levels(Level.OK, Level.OK, Level.INSUFFICIENT), policy) is Verdict.PASS
+
+
+@pytest.mark.parametrize("policy", ["any", "share", "weighted"])
+@pytest.mark.parametrize("level", [Level.DRIFT, Level.ERROR, Level.INSUFFICIENT])
+def test_a_feature_of_weight_0_decides_nothing(policy: Any, level: Level) -> None:
+    settings = DriftSettings(policy=policy, features={"f0": FeatureSettings(weight=0)})
+
+    assert overall(with_levels(level, Level.OK), settings) is Verdict.PASS
+
+
+def test_a_feature_may_have_limits_of_its_own() -> None:
+    moved = TENTHS + 30
+    special = {"x": FeatureSettings(warn=50.0, drift=60.0)}
+    profile = build_profile({"x": TENTHS})
+
+    usual, lenient = (
+        compare(profile, count(profile, {"x": moved}), settings)[0]
+        for settings in (SETTINGS, DriftSettings(features=special))
+    )
+
+    assert (usual.level, lenient.level) == (Level.DRIFT, Level.OK)
+    assert lenient.significant

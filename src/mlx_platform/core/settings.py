@@ -97,11 +97,33 @@ class EvaluationSettings:
 
 
 @frozen
+class FeatureSettings:
+    """What is special about a feature: how much it counts, and limits of its own."""
+
+    weight: float = setting(1.0, ge=0, le=1e6, description="importance; 0 shows it and decides nothing")
+    warn: float | None = setting(None, gt=0)
+    drift: float | None = setting(None, gt=0)
+
+
+@frozen
 class DriftSettings:
+    """When a window of traffic has drifted: any feature, a share of them, or of their weights."""
+
     warn: float = setting(0.1, gt=0, description="sample-size-adjusted PSI from which a feature warns")
     drift: float = setting(0.2, gt=0, description="sample-size-adjusted PSI from which a feature has drifted")
-    policy: Literal["any", "share"] = "any"
+    policy: Literal["any", "share", "weighted"] = "any"
     share: float = setting(0.3, gt=0, le=1)
+    features: dict[str, FeatureSettings] = field(default_factory=dict)
+
+    def weight(self, feature: str) -> float:
+        """The importance of a feature."""
+        special = self.features.get(feature)
+        return special.weight if special else 1.0
+
+    def limits(self, feature: str) -> tuple[float, float]:
+        """The PSI from which a feature warns, and from which it has drifted."""
+        special = self.features.get(feature, FeatureSettings())
+        return special.warn or self.warn, special.drift or self.drift
 
 
 @frozen

@@ -31,6 +31,8 @@ class Scores:
     kl_reverse: float
     js_distance: float
     ks: float | None
+    ks_p_value: float | None
+    chi_square: scores.ChiSquare
     wasserstein: float | None
     bins: int
     contributions: tuple[Contribution, ...]
@@ -44,6 +46,7 @@ def measure(feature: FeatureProfile, window: Tally) -> Scores:
     p, q = scores.shares(table.baseline, table.window)
     comparable = feature.tally.present > 0 and window.present > 0
     ordered = comparable and feature.kind in {"numeric", "discrete", "constant"}
+    ks = scores.ks_distance(feature.tally.bins, window.bins) if ordered else None
     return Scores(
         psi=scores.psi(p, q),
         psi_present=_psi_of(present) if comparable else 0.0,
@@ -51,7 +54,9 @@ def measure(feature: FeatureProfile, window: Tally) -> Scores:
         kl=scores.kl(p, q),
         kl_reverse=scores.kl(q, p),
         js_distance=scores.js_distance(p, q),
-        ks=scores.ks_distance(feature.tally.bins, window.bins) if ordered else None,
+        ks=ks,
+        ks_p_value=None if ks is None else scores.ks_tail(ks, feature.tally.present, window.present),
+        chi_square=scores.chi_square(table.baseline, table.window),
         wasserstein=_wasserstein(feature, window) if ordered else None,
         bins=table.bins,
         contributions=_contributions(table),

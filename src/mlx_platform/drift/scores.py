@@ -98,6 +98,50 @@ def ks_distance(baseline: Counts, window: Counts) -> float:
     return float(np.abs(np.cumsum(baseline) / n - np.cumsum(window) / m).max())
 
 
+def ks_tail(distance: float, n: float, m: float) -> float:
+    """The probability of a gap at least this large when nothing has moved (Smirnov, 1948).
+
+    The limit for many rows. A gap that is read off bins is no larger than that of the values, so that the
+    probability is too large rather than too small.
+    """
+    from scipy.special import kolmogorov
+
+    return float(kolmogorov(math.sqrt(n * m / (n + m)) * distance))
+
+
+@dataclass(frozen=True, slots=True)
+class ChiSquare:
+    """Pearson's test of two rows of counts: statistic, degrees of freedom, probability without drift."""
+
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+def chi_square(baseline: Counts, window: Counts) -> ChiSquare:
+    """Pearson's two-sample test over the bins that hold anything, without Yates' correction.
+
+    Both sides are samples. Taking the baseline's counts for exact, as a one-sample test does, alarms without
+    drift: for 500 rows each and 10 bins in half of all cases.
+
+    Args:
+        baseline: counts [K].
+        window: counts [K].
+
+    Raises:
+        UndecidedError: a side is empty.
+    """
+    used = (baseline > 0) | (window > 0)
+    a, b = baseline[used].astype(np.float64), window[used].astype(np.float64)
+    n, m = float(a.sum()), float(b.sum())
+    if n == 0 or m == 0:
+        raise UndecidedError("One side of a comparison holds no rows.")
+    pooled = (a + b) / (n + m)
+    statistic = float(np.sum((a - n * pooled) ** 2 / (n * pooled) + (b - m * pooled) ** 2 / (m * pooled)))
+    degrees = len(a) - 1
+    return ChiSquare(statistic, degrees, chi2_tail(statistic, degrees) if degrees else 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Staircase:
     """A distribution function as knots: shares [k] at values [k], straight lines or steps between."""

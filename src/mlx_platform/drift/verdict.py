@@ -84,9 +84,14 @@ class FeatureDrift:
             "kl_reverse",
             "js_distance",
             "ks",
+            "ks_p_value",
             "wasserstein",
         ):
             fields[name] = getattr(found, name) if found else None
+        chi_square = found.chi_square if found else None
+        fields["chi_square"] = chi_square.statistic if chi_square else None
+        fields["chi_square_degrees"] = chi_square.degrees if chi_square else None
+        fields["chi_square_p_value"] = chi_square.p_value if chi_square else None
         fields["js_distance_bits"] = found.js_distance / math.sqrt(math.log(2)) if found else None
         fields["psi_adjusted"] = decision.adjusted if decision else None
         fields["psi_limit"] = decision.limit if decision and math.isfinite(decision.limit) else None
@@ -140,10 +145,11 @@ def _judge(
     if found.message:
         return found, ()
     with_missing = feature.tally.missing_rows + window.missing_rows > 0
-    decisions = [decide(feature, window, wide=settings.drift, missing=with_missing)]
+    wide = settings.limits(feature.name)[1]
+    decisions = [decide(feature, window, wide=wide, missing=with_missing)]
     if with_missing and feature.tally.present and window.present:
         # Many missing rows can hide what happens to the others.
-        decisions.append(decide(feature, window, wide=settings.drift, missing=False))
+        decisions.append(decide(feature, window, wide=wide, missing=False))
     p_value = min(1.0, len(decisions) * min(decision.p_value for decision in decisions))
     return replace(found, scores=measure(feature, window), p_value=p_value), tuple(decisions)
 
@@ -191,6 +197,7 @@ def _settle(
 ) -> FeatureDrift:
     if not decisions:
         return found
+    limits = settings.limits(found.name)
     significant = chosen and found.p_value is not None and found.p_value < ALPHA
     decision = min(decisions, key=lambda each: each.p_value)
     if significant:
@@ -199,37 +206,51 @@ def _settle(
             decision, level = exact[0], Level.DRIFT  # at such sizes only a large change can be significant
         else:
             decision = max(alarming, key=lambda each: each.adjusted)
-            level = _level(decision.adjusted, settings)
+            level = _level(decision.adjusted, *limits)
     else:
         decision = decisions[0]
-        narrow = decision.method == "chi2" and decision.limit <= settings.drift
+        narrow = decision.method == "chi2" and decision.limit <= limits[1]
         level = Level.OK if narrow else Level.INSUFFICIENT
     return replace(found, level=level, decision=decision, significant=significant)
 
 
-def _level(adjusted: float, settings: DriftSettings) -> Level:
-    if adjusted >= settings.drift:
+def _level(adjusted: float, warn: float, drift: float) -> Level:
+    if adjusted >= drift:
         return Level.DRIFT
-    return Level.WARN if adjusted >= settings.warn else Level.OK
+    return Level.WARN if adjusted >= warn else Level.OK
 
 
 def overall(found: Sequence[FeatureDrift], settings: DriftSettings, *, fail_on: FailOn = "drift") -> Verdict:
     """One verdict for a window, by policy.
 
     Drift outranks errors, and an error outranks everything else. A window passes only if it would pass
-    whatever the features with too few rows turn out to be; otherwise it is undecided.
+    whatever the features with too few rows turn out to be; otherwise it is undecided. Features of weight 0
+    decide nothing.
     """
-    levels = [feature.level for feature in found]
     bad = {Level.DRIFT, Level.WARN} if fail_on == "warn" else {Level.DRIFT}
-    alarms = sum(level in bad for level in levels)
-    open_questions = levels.count(Level.INSUFFICIENT)
-    countable = len(levels) - levels.count(Level.ERROR)
-    limit = 1 if settings.policy == "any" else max(1, math.ceil(settings.share * countable))
-    if alarms >= limit:
+    total = dict.fromkeys(Level, 0.0)
+    for feature in found:
+        weight = settings.weight(feature.name)
+        total[feature.level] += weight if settings.policy == "weighted" else float(weight > 0)
+    alarms = sum(total[level] for level in bad)
+    countable = sum(total.values()) - total[Level.ERROR]
+    limit = _limit(settings, countable)
+    if alarms and alarms >= limit:
         return Verdict.FAIL
-    if Level.ERROR in levels:
+    if total[Level.ERROR]:
         return Verdict.ERROR
-    return Verdict.PASS if countable and alarms + open_questions < limit else Verdict.UNDECIDED
+    return Verdict.PASS if countable and alarms + total[Level.INSUFFICIENT] < limit else Verdict.UNDECIDED
+
+
+def _limit(settings: DriftSettings, countable: float) -> float:
+    """How many features, or how much of their weight, make a window fail."""
+    match settings.policy:
+        case "any":
+            return 1
+        case "share":
+            return max(1, math.ceil(settings.share * countable))
+        case "weighted":
+            return settings.share * countable * (1 - 1e-9)  # sums of weights are rounded
 
 
 def level_counts(found: Sequence[FeatureDrift]) -> Mapping[str, int]:
