@@ -86,6 +86,18 @@ def test_versions_of_one_night_with_little_traffic_each_are_judged_together(proj
     assert result.report.checks[0].measured.startswith("100.0000% of 400 requests")
 
 
+def test_a_version_that_answered_nothing_yet_is_not_what_the_night_is_about(project, traffic):
+    project.promote(1, DAY - timedelta(days=3))
+    project.promote(2, DAY + timedelta(hours=23, minutes=59))
+    traffic("colours/1", 400)
+
+    result = run(project)
+
+    assert (result.verdict, result.data["model"]["ref"]) == (Verdict.PASS, "colours/1")
+    assert [one["ref"] for one in result.data["versions"]] == ["colours/2"]
+    assert result.report.summary.startswith("100.00% of 400 requests to colours/1 and colours/2 agree.")
+
+
 def test_a_restart_of_a_server_is_a_deploy(project, traffic):
     project.promote(1, DAY - timedelta(days=3))
     again = DAY + timedelta(hours=10)

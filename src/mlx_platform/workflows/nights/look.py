@@ -56,6 +56,16 @@ class Seen:
     deploys: tuple[Deploy, ...]
     figures: dict[str, Any]
 
+    @property
+    def main(self) -> Look:
+        """The last version that answered something; the last of all when none did."""
+        answered = (look for look in reversed(self.looks) if look.result.data["requests"]["compared"])
+        return next(answered, self.looks[-1])
+
+    @property
+    def others(self) -> tuple[Look, ...]:
+        return tuple(look for look in self.looks if look is not self.main)
+
 
 def look_at(context: Context, asked: Request, night: Night) -> Seen:
     """Replay a window.

@@ -29,14 +29,14 @@ def night_result(seen: Seen, before: Sequence[KeptNight], asked: Request, *, thr
         asked: what the run was asked for.
         threshold: of the agreement.
     """
-    base, kinds = seen.looks[-1].result, kinds_of(seen, before)
+    base, kinds = seen.main.result, kinds_of(seen, before)
     checks = _checks(seen, threshold)
     verdict = verdict_of(checks)
     result = replace(base, verdict=verdict, code=None)
     trend = [*before, account_of(seen, result, before)][-TREND:]
     report = replace(
         base.report,
-        summary=_summary(base.report.summary, kinds),
+        summary=_summary(seen, kinds),
         facts=(*_facts(seen), *base.report.facts),
         sections=(*base.report.sections, *_clusters(kinds)),
         checks=checks,
@@ -63,7 +63,7 @@ def _warnings(seen: Seen) -> tuple[str, ...]:
 def account_of(seen: Seen, result: Result, before: Sequence[KeptNight]) -> KeptNight:
     """What later nights want to know of this one."""
     compared, agreeing = _counts(seen.looks)
-    last = seen.looks[-1]
+    last = seen.main
     return KeptNight(
         key=seen.night.key,
         model=str(last.result.data["model"]["name"]),
@@ -168,12 +168,17 @@ def _clusters(kinds: Sequence[Kind]) -> Iterable[Section]:
     yield Table("Kinds of mismatches", columns, rows, numeric=(3,))
 
 
-def _summary(text: str, kinds: Sequence[Kind]) -> str:
+def _summary(seen: Seen, kinds: Sequence[Kind]) -> str:
+    parts = [seen.main.result.report.summary]
+    compared, agreeing = _counts(seen.looks)
+    if len(seen.looks) > 1 and compared:
+        refs = " and ".join(look.ref for look in seen.looks)
+        parts.insert(0, f"{agreeing / compared:.2%} of {plural(compared, 'request')} to {refs} agree.")
     new = next((kind for kind in kinds if kind.deploy), None)
-    if new is None:
-        return text
-    count = new.cluster.requests
-    return f"{text} {f'{count:,} mismatches' if count > 1 else '1 mismatch'} began {new.deploy}."
+    if new is not None:
+        count = new.cluster.requests
+        parts.append(f"{f'{count:,} mismatches' if count > 1 else '1 mismatch'} began {new.deploy}.")
+    return " ".join(parts)
 
 
 # Facts, trend, slices, deploys
@@ -265,14 +270,14 @@ def _reproduce(seen: Seen, asked: Request) -> Iterable[str]:
 def _data(seen: Seen, kinds: Sequence[Kind], trend: Sequence[KeptNight], asked: Request) -> dict[str, Any]:
     night = seen.night
     return {
-        **seen.looks[-1].result.data,
+        **seen.main.result.data,
         "night": {
             "key": night.key,
             "since": rfc3339(night.since),
             "until": rfc3339(night.until),
             "zone": str(night.zone),
         },
-        "versions": [{"ref": look.ref, **look.result.data} for look in seen.looks[:-1]],
+        "versions": [{"ref": look.ref, **look.result.data} for look in seen.others],
         "clusters": [kind.document() for kind in kinds],
         "slices": {look.ref: look.watch.slice_documents() for look in seen.looks},
         "worst": [
