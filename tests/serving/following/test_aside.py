@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from mlx_platform.serving.following.aside import Aside, StillBusyError
+from mlx_platform.serving.following.aside import Aside, StillBusyError, short_turns
 
 
 def test_it_gives_what_was_made_or_raises_what_was_raised():
@@ -59,6 +59,14 @@ def test_a_gentle_one_leaves_the_cores_to_others_and_no_other_thread_is_gentle()
         assert niceness() == before
 
     asyncio.run(main())
+
+
+def test_threads_take_short_turns_only_as_long_as_they_should():
+    before = sys.getswitchinterval()
+    with pytest.raises(ZeroDivisionError), short_turns():
+        assert sys.getswitchinterval() < before / 5
+        1 // 0  # noqa: B018 - it is what goes wrong
+    assert sys.getswitchinterval() == before
 
 
 def test_a_closed_one_ends_its_thread_after_what_it_does():

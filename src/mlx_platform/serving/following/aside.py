@@ -5,14 +5,15 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from mlx_platform.core.errors import UnavailableError
 
 _Made = TypeVar("_Made")
 _NICENESS = 15
+_TURN_SECONDS = 0.0005
 
 
 class StillBusyError(UnavailableError):
@@ -91,3 +92,17 @@ class Aside:
             future.set_result(made)
         else:
             future.set_exception(error)
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Have threads pass the interpreter on sooner while one of them works beside the event loop.
+
+    Python lets a thread have it for 5 ms at a time, which every step of a request would have to wait for.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from mlx_platform.registry.sight import Sight
 from mlx_platform.serving.assembly import Assembly
 from mlx_platform.serving.exchange import WARM
-from mlx_platform.serving.following.aside import Aside
+from mlx_platform.serving.following.aside import Aside, short_turns
 from mlx_platform.serving.following.desk import VERSIONS, Desk
 from mlx_platform.serving.following.setback import REASONS, DeadlyError, Setback, said
 from mlx_platform.serving.metrics import Sample
@@ -295,6 +295,13 @@ class Follower:
     async def _load(self, number: int) -> Served:
         await self._make_room()
         began = time.monotonic()
+        with short_turns():
+            served = await self._prepare(number)
+        self._seconds = time.monotonic() - began
+        self._router.add(served, WARM)
+        return served
+
+    async def _prepare(self, number: int) -> Served:
         spec = self._router.engine.model.spec
         model = await self._hands.do(partial(self._desk.obtain, number, spec), _LOAD_SECONDS)
         writer = await self._pens.do(partial(self._desk.log, number), _LOAD_SECONDS)
@@ -308,8 +315,6 @@ class Follower:
             raise
         finally:
             warming.close()
-        self._seconds = time.monotonic() - began
-        self._router.add(served, WARM)
         return served
 
     async def _make_room(self) -> None:
