@@ -3,7 +3,7 @@ import pytest
 
 from mlx_platform.core.errors import UndecidedError, UsageError
 from mlx_platform.core.tensors import text_column
-from mlx_platform.evaluation.truth import label_codes, numbers, score, tag_mask
+from mlx_platform.evaluation.truth import label_codes, numbers, score, tag_mask, unknown_labels
 
 LABELS = ("cat", "dog", "3")
 
@@ -221,3 +221,14 @@ def test_probabilities_in_the_order_of_the_labels_are_not_copied():
     )
 
     assert scored.probabilities is probabilities
+
+
+def test_labels_that_a_model_does_not_know_are_listed_once_in_the_order_of_the_rows():
+    truth = np.array(["red", "pink", 3.0, "pink", True], dtype=object)
+
+    assert unknown_labels(truth, ("red", "3")) == ("pink", "1")
+    assert unknown_labels(np.array(["red|pink", "|"], dtype=object), ("red",), several=True) == ("pink",)
+
+
+def test_a_separator_alone_is_a_row_without_labels():
+    assert tag_mask(np.array(["|", "", "red"], dtype=object), ("red",)).tolist() == [[False], [False], [True]]

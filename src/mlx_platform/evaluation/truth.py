@@ -177,7 +177,8 @@ def _several(cell: Any) -> Sequence[Any]:
     if isinstance(cell, bytes):
         cell = cell.decode("utf-8", "replace")
     if isinstance(cell, str):
-        return [part.strip() for part in cell.split(_SEPARATOR)] if cell.strip() else []
+        nothing = cell.strip() in {"", _SEPARATOR}
+        return [] if nothing else [part.strip() for part in cell.split(_SEPARATOR)]
     if isinstance(cell, np.ndarray):
         return list(cell.tolist())
     return cell if isinstance(cell, list | tuple) else [cell]
@@ -244,14 +245,21 @@ def label_codes(truth: Array, labels: Sequence[str], column: str = "label") -> C
     )
 
 
-def unknown_labels(truth: Array, labels: Sequence[str]) -> tuple[str, ...]:
-    """Labels in a truth column that a model does not know, in the order in which they are met."""
+def unknown_labels(truth: Array, labels: Sequence[str], *, several: bool = False) -> tuple[str, ...]:
+    """Labels in a truth column that a model does not know, in the order in which they are met.
+
+    Args:
+        truth: labels [rows].
+        labels: those of the model.
+        several: a row may have any number of labels.
+    """
     known = set(labels)
     met: dict[str, None] = {}
     for cell in truth.tolist():
-        spelt = _spellings(cell)
-        if known.isdisjoint(spelt):
-            met.setdefault(spelt[-1])
+        for one in _several(cell) if several else (cell,):
+            spelt = _spellings(one)
+            if known.isdisjoint(spelt):
+                met.setdefault(spelt[-1])
     return tuple(met)
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from answered import answered, answered_each, encoded, write_log
 from colour_project import DAY, ColourProject, evaluation
-from linear_models import LABELS, colours, pack, regressor
+from linear_models import LABELS, classifier, colours, pack, regressor
 
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import NotFoundError, UsageError
@@ -477,3 +477,31 @@ def test_numbers_are_compared_by_a_share_of_the_offline_value(project, csv):
     assert (unusable.exit_code, unusable.data["labels"]["unusable"]) == (7, 2)
     with pytest.raises(UsageError, match="which is no share"):
         run(project, "sums/1", labels=csv(truth), margin="2pp")
+
+
+def test_several_labels_of_a_row_are_compared_one_by_one(project, csv):
+    source = classifier(project.folder / "tags", 5 * np.eye(3))
+    settings = source / "model.toml"
+    text = settings.read_text().replace('"classification"', '"multilabel"')
+    settings.write_text(text.replace('step = "labels"', 'step = "threshold"'))
+    version, _new = project.context.catalog.register("tags", pack(source), Lineage())
+    project.context.catalog.summarize(
+        version, evaluation(version, {"f1_micro": {"value": 0.95, "lower": 0.949, "upper": 0.951}})
+    )
+    model = project.model("tags/1")
+    features, _codes = colours(2000, seed=3)
+    columns = {f"x{index}": features[:, index].astype(np.float64) for index in range(3)}
+    said = model.predict(columns).columns["labels"].tolist()
+    times = [DAY + number * timedelta(seconds=30) for number in range(2000)]
+    write_log(project.folder / "traffic", answered_each(model, features, times))
+    truth = {f"r-{place}": tags or "|" for place, tags in enumerate(said)}
+    assert "|" in truth.values()  # rows that have no label at all
+
+    right = run(project, "tags/1", labels=csv(truth))
+    truth["r-1"] = f"{truth['r-1']}|violet"
+    violet = run(project, "tags/1", labels=csv(truth))
+
+    assert right.data["metrics"]["f1_micro"]["value"] == 1.0
+    assert right.exit_code == 5  # better than offline
+    assert violet.data["metrics"]["f1_micro"]["value"] < 1.0
+    assert violet.data["labels"]["unknown_classes"] == ["violet"]

@@ -179,7 +179,7 @@ def _rows(file: Path, truth: Array, others: Mapping[str, Array]) -> Iterator[tup
 
 def _truth(value: Any) -> Any:
     if getattr(value, "ndim", 0) or isinstance(value, list | tuple):
-        return "|".join(cell_text(one) for one in list(value))
+        return "|".join(cell_text(one) for one in list(value)) or "|"  # known to have none
     return cell_value(value)
 
 

@@ -196,8 +196,7 @@ def _scored(
     unknown: tuple[str, ...] = ()
     if question.task in CLASS_TASKS:
         labels = model_labels(answers, subject.package.spec.labels)
-    if question.task == "classification":
-        unknown = unknown_labels(truth, labels)
+        unknown = unknown_labels(truth, labels, several=question.task == "multilabel")
     weights = joined.weights[rows]
     requests = joined.requests[rows]
     rules = question.asked.dataset
