@@ -21,11 +21,17 @@ if TYPE_CHECKING:
     from mlx_platform.core.report import Result
 
 
-def _check_window(last: str | None, *, spans: bool, nightly: bool) -> None:
+def _check_window(
+    last: str | None, request_id: str | None, *, spans: bool, nightly: bool, shown: bool
+) -> None:
     if last is not None and spans:
         raise UsageError("--last names the window already.", hint="Leave out --since and --until.")
+    if request_id is not None and (last is not None or spans or nightly):
+        raise UsageError("--request-id is about one request.", hint="Leave out windows and slices.")
     if last is None and nightly:
-        raise UsageError("--catch-up, --slice and --show-values need --last.", hint="Write --last 24h.")
+        raise UsageError("--catch-up and --slice need --last.", hint="Write --last 24h.")
+    if last is None and request_id is None and shown:
+        raise UsageError("--show-values needs --last or --request-id.")
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -38,6 +44,7 @@ def add_commands(app: typer.Typer) -> None:
             "mlx consistency digits@production --traffic traffic/ --since 24h --report reports/nightly",
             "mlx consistency digits@production --traffic traffic/ --last 24h --catch-up 7 --report nightly/",
             "mlx consistency digits@production --traffic traffic/ --last 1d --zone Europe/Berlin",
+            "mlx consistency digits/4 --traffic traffic/ --request-id 2d5ded0bc7cf-2",
         ),
     )
     def consistency(
@@ -79,8 +86,17 @@ def add_commands(app: typer.Typer) -> None:
             ),
         ] = None,
         show_values: Annotated[
-            bool, typer.Option("--show-values", help="With --last: show what the worst requests sent.")
+            bool,
+            typer.Option("--show-values", help="With --last or --request-id: show what requests sent."),
         ] = False,
+        request_id: Annotated[
+            str | None,
+            typer.Option(
+                "--request-id",
+                metavar="ID",
+                help="Answer this request again and show its stages side by side.",
+            ),
+        ] = None,
         sample: Annotated[
             int | None, typer.Option("--sample", metavar="N", min=1, help="Replay N requests, drawn evenly.")
         ] = None,
@@ -90,7 +106,27 @@ def add_commands(app: typer.Typer) -> None:
         junit: JunitOption = None,
     ) -> "Result":
         """Replay logged requests through the same version: do online and offline agree?"""
-        _check_window(last, spans=bool(since or until), nightly=bool(catch_up or slices or show_values))
+        _check_window(
+            last,
+            request_id,
+            spans=bool(since or until or (request_id and sample)),
+            nightly=bool(catch_up or slices),
+            shown=show_values,
+        )
+        if request_id is not None:
+            from mlx_platform.workflows.replay.one import reproduce
+
+            return reproduce(
+                run.context,
+                ref,
+                request_id,
+                traffic=traffic,
+                show_values=show_values,
+                log_format=log_format,
+                assume_tz=assume_tz,
+                report=report,
+                junit=junit,
+            )
         if last is not None:
             from mlx_platform.workflows.nightly import check_nights
             from mlx_platform.workflows.nights.look import Request

@@ -359,6 +359,7 @@ def test_a_killed_run_leaves_no_half_report_and_no_lock(project, traffic):
     [
         (["--last", "1d", "--since", "3h"], "names the window already"),
         (["--catch-up", "3"], "need --last"),
+        (["--show-values"], "needs --last or --request-id"),
         (["--last", "1w"], "no span of time"),
         (["--last", "1d", "--zone", "Mars/Base"], "Mars/Base"),
         (["--last", "1d", "--catch-up", "3"], "without a report"),

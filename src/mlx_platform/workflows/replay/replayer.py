@@ -59,7 +59,7 @@ class Replayer:
     def add(self, request: Request) -> None:
         """Take a request; it is counted when its batch is full, or at `finish`."""
         if self._fixed and request.raw:
-            self._replay_padded(request)
+            self._count(request, self._padded(request))
             return
         try:
             prepared = self._prepare(request)
@@ -72,6 +72,15 @@ class Replayer:
         waiting.append(prepared)
         if key is None or sum(one.rows for one in waiting) >= BATCH_ROWS:
             self._run(self._waiting.pop(key))
+
+    def replay(self, request: Request) -> Replayed | None:
+        """Run a request alone, without counting it; None when it cannot be answered any more."""
+        if self._fixed and request.raw:
+            return self._padded(request)
+        try:
+            return self._alone(self._prepare(request), None)
+        except MlxError:
+            return None
 
     def finish(self) -> None:
         """Run what is still waiting."""
@@ -155,20 +164,19 @@ class Replayer:
         logged, anew = request.compared(answers)
         return Replayed(compare_answers(logged, anew, OTHER_BATCH), hashes, anew)
 
-    def _replay_padded(self, request: Request) -> None:
+    def _padded(self, request: Request) -> Replayed | None:
         """A network of a fixed number of rows fills up and cuts off by itself; its tensors are not hashed."""
         try:
             answers = self._model.predict(request.inputs)
         except MlxError:
-            self._count(request, None)
-            return
+            return None
         hashes = {
             "raw": stage_hash(request.inputs),
             "logits": stage_hash(answers.tensors),
             "output": stage_hash(answers.columns),
         }
         logged, anew = request.compared(answers.columns)
-        self._count(request, Replayed(compare_answers(logged, anew, OTHER_BATCH), hashes, anew))
+        return Replayed(compare_answers(logged, anew, OTHER_BATCH), hashes, anew)
 
     def _count(self, request: Request, found: Replayed | None) -> None:
         """Count a request; None for one that the server answered and that cannot be answered here."""
