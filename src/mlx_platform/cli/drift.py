@@ -30,6 +30,7 @@ def add_commands(app: typer.Typer) -> None:
             "mlx drift digits@production --traffic traffic/ --since 24h --report reports/drift",
             "mlx drift digits@production --traffic traffic/ --since 7d --every 1d --zone America/New_York",
             "mlx drift --baseline baseline.json --traffic today.parquet",
+            "mlx drift digits@production --traffic traffic/ --explain p39",
         ),
     )
     def drift(
@@ -80,6 +81,10 @@ def add_commands(app: typer.Typer) -> None:
         fail_on: Annotated[
             str, typer.Option("--fail-on", metavar="warn|drift", help="What exits with 5.")
         ] = "drift",
+        explain: Annotated[
+            str | None,
+            typer.Option("--explain", metavar="FEATURE", help="Work the numbers of a feature out."),
+        ] = None,
         log_format: LogFormatOption = None,
         assume_tz: ZoneOption = None,
         report: ReportOption = None,
@@ -104,6 +109,7 @@ def add_commands(app: typer.Typer) -> None:
             arm=arm,
             entity=entity,
             fail_on=fail_on,
+            explain=explain,
             report=report,
             junit=junit,
             log_format=log_format,

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from mlx_platform.core.report import Bars, Lines, Matrix, Result, Section, Table, Text
-from mlx_platform.core.text import printable
+from mlx_platform.core.text import printable, spark
 from mlx_platform.core.values import frozen
 from mlx_platform.core.verdict import Check, Verdict, worst_first
 
@@ -20,7 +20,6 @@ _STYLES = {
 }
 _EMPTY_LINES = re.compile(r"\n{3,}")
 _BOLD, _DIM = "1", "2"
-_MARKS = "▁▂▃▄▅▆▇█"
 _GAP = "   "
 _NARROWEST = 4  # columns that a cell keeps when a table is too wide for the terminal
 _LONGEST = 4096  # characters of a foreign text
@@ -77,7 +76,7 @@ class Page:
             case Bars() | Lines():
                 highest = max((value for one in section.series for value in one.values), default=0.0) or 1.0
                 rows = [
-                    (series.name, "".join(_mark(value / highest) for value in series.values))
+                    (series.name, spark(value / highest for value in series.values))
                     for series in section.series
                 ]
                 return self._titled(section.title, self._table(("", ""), rows))
@@ -216,9 +215,3 @@ def _squeezed(widths: Sequence[int], room: int) -> list[int]:
         target = max(second, widest - -(-excess // count), _NARROWEST)
         found = [target if width == widest else width for width in found]
     return found
-
-
-def _mark(share: float) -> str:
-    if not 0 <= share <= 1:
-        return " "
-    return _MARKS[min(len(_MARKS) - 1, int(share * len(_MARKS)))]

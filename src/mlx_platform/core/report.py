@@ -135,6 +135,22 @@ class Plot:
 
 
 @frozen
+class HeatMap:
+    """A number for each row and column, the darker the higher; NaN leaves a cell empty.
+
+    `darkest` is the number from which a cell gets no darker. The numbers are written into the cells, so that
+    nobody needs the colours to read them.
+    """
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    darkest: float
+    note: str = ""
+
+
+@frozen
 class Gauge:
     """A number for tools that follow it over time; labels tell its samples apart."""
 
@@ -144,7 +160,7 @@ class Gauge:
 
 
 Section = Table | Bars | Lines | Matrix | Text
-Drawing = Spans | Plot
+Drawing = Spans | Plot | HeatMap
 
 
 @frozen

@@ -7,6 +7,7 @@ from itertools import islice
 SHOWN_TEXT = 1024  # characters of a foreign string that anything displays
 _MOST_COMPARED = 2000
 _LONGEST_COMPARED = 128
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def printable(text: str, limit: int = SHOWN_TEXT) -> str:
@@ -36,6 +37,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if close:
         return f"Did you mean {close[0]!r}?"
     return f"Known: {listed(words)}." if words else ""
+
+
+def spark(shares: Iterable[float]) -> str:
+    """Numbers from 0 to 1 as bars of a line of text; a gap for what is no such number."""
+    return "".join(
+        _BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] if 0 <= share <= 1 else " " for share in shares
+    )
 
 
 def plural(count: int, noun: str) -> str:

@@ -16,6 +16,7 @@ from mlx_platform.drift.verdict import FailOn, Level, level_counts
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.baseline import Baseline, Sources, find_baseline
 from mlx_platform.workflows.drifting.counting import count_window
+from mlx_platform.workflows.drifting.explain import chosen, explained, explanation
 from mlx_platform.workflows.drifting.judged import Group, judge
 from mlx_platform.workflows.drifting.kept import kept_window
 from mlx_platform.workflows.drifting.page import draw, worst_first
@@ -44,6 +45,7 @@ def measure_drift(
     arm: str | None = None,
     entity: str | None = None,
     fail_on: str = "drift",
+    explain: str | None = None,
     report: Path | None = None,
     junit: Path | None = None,
     log_format: str | None = None,
@@ -68,6 +70,7 @@ def measure_drift(
         arm: only what this arm answered.
         entity: only what this server or model answered, in the words of a log of others.
         fail_on: `drift`, or `warn` to fail on warnings as well.
+        explain: a feature whose numbers are worked out step by step.
         report: a folder for the report.
         junit: a file for JUnit XML.
         log_format: of the traffic log; None finds it out.
@@ -102,7 +105,7 @@ def measure_drift(
             reading = make_reading(subject, names, log_format=log_format, assume_tz=assume_tz)
             window = count_window(context, subject, against.profile, look, traffic, cut, reading)
         window.roles = tuple(role for role in window.roles if role in against.roles)
-    result = _result(context, subject, against, window, cast("FailOn", fail_on))
+    result = _result(context, subject, against, window, cast("FailOn", fail_on), explain)
     return write_reports(result, report=report, junit=junit)
 
 
@@ -115,7 +118,12 @@ def _check_fail_on(fail_on: str) -> None:
 
 
 def _result(
-    context: Context, subject: Subject | None, baseline: Baseline, window: Window, fail_on: FailOn
+    context: Context,
+    subject: Subject | None,
+    baseline: Baseline,
+    window: Window,
+    fail_on: FailOn,
+    explain: str | None,
 ) -> Result:
     settings = context.settings.drift
     groups = judge(window, settings, fail_on, now=context.clock())
@@ -131,11 +139,15 @@ def _result(
         "policy": {**asdict(settings), "fail_on": fail_on},
     }
     if by is None:
-        data |= _document(groups[0])
+        data |= _document(groups[0], settings, explain)
     else:
         data["by"] = by
-        data["groups"] = [{by: group.name, **_document(group)} for group in groups]
+        data["groups"] = [{by: group.name, **_document(group, settings, explain)} for group in groups]
     pages = [_page(subject, baseline, window, group, settings, fail_on) for group in groups]
+    if explain is not None:
+        pages = [
+            _explained(page, group, settings, explain) for page, group in zip(pages, groups, strict=True)
+        ]
     return Result(
         command="drift",
         data=data,
@@ -150,7 +162,12 @@ def _result(
     )
 
 
-def _document(group: Group) -> dict[str, Any]:
+def _explained(page: Report, group: Group, settings: DriftSettings, name: str) -> Report:
+    found = group.whole.features
+    return explained(page, chosen(found, name), settings, len(found)) if found else page
+
+
+def _document(group: Group, settings: DriftSettings, explain: str | None) -> dict[str, Any]:
     found = worst_first(group.whole.features)
     document: dict[str, Any] = {
         "rows": group.whole.rows,
@@ -158,6 +175,8 @@ def _document(group: Group) -> dict[str, Any]:
         "verdict_counts": level_counts(found),
         "features": [feature.document() for feature in found],
     }
+    if explain is not None and found:
+        document["explanation"] = explanation(chosen(found, explain), settings)
     if group.trend:
         document["windows"] = [each.document() for each in group.trend]
         document["latest"] = group.latest.span.document() if group.latest else None

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from mlx_platform.core.clock import both_zones
 from mlx_platform.core.report import Bars, Fact, Report, Series, Table
 from mlx_platform.core.settings import DriftSettings
-from mlx_platform.core.text import plural
+from mlx_platform.core.text import plural, spark
 from mlx_platform.core.verdict import Check, Verdict
+from mlx_platform.drift.measure import Contribution
 from mlx_platform.drift.verdict import FailOn, FeatureDrift, Level, level_counts
 from mlx_platform.workflows.drifting.baseline import Baseline
 from mlx_platform.workflows.drifting.window import Window
@@ -24,7 +25,7 @@ _WORDS = {
     Level.OK: "ok",
 }
 _ORDER = list(_WORDS)
-_COLUMNS = ("feature", "role", "PSI", "beyond chance", "KL", "p", "missing", "rows", "verdict")
+_COLUMNS = ("feature", "role", "PSI", "beyond chance", "KL", "p", "missing", "baseline → window", "verdict")
 
 
 def worst_first(found: Sequence[FeatureDrift]) -> list[FeatureDrift]:
@@ -43,7 +44,7 @@ def draw(
     fail_on: FailOn,
 ) -> Report:
     """The page of a window; `found` comes worst first."""
-    charts = tuple(_bars(feature) for feature in found[:_CHARTED] if feature.scores)
+    charts = tuple(chart for feature in found[:_CHARTED] if feature.scores for chart in _charts(feature))
     table = _table(f"All {plural(len(found), 'feature')}, worst first", found)
     short = _table(f"The {_LISTED} features with the highest PSI", found[:_LISTED])
     return Report(
@@ -94,7 +95,13 @@ def _facts(
 
 
 def _policy(settings: DriftSettings) -> str:
-    return "any feature" if settings.policy == "any" else f"{settings.share:.0%} of the features"
+    match settings.policy:
+        case "any":
+            return "any feature"
+        case "share":
+            return f"{settings.share:.0%} of the features"
+        case "weighted":
+            return f"{settings.share:.0%} of the features' weights"
 
 
 def _table(title: str, found: Sequence[FeatureDrift]) -> Table:
@@ -107,12 +114,31 @@ def _table(title: str, found: Sequence[FeatureDrift]) -> Table:
             _number(feature.scores.kl if feature.scores else None),
             "" if feature.p_value is None else f"{feature.p_value:.2g}",
             _rates(feature.missing_rate),
-            f"{feature.rows[1]:,}",
+            shapes(feature),
             _WORDS[feature.level],
         )
         for feature in found
     )
-    return Table(title, _COLUMNS, rows, numeric=(2, 3, 4, 5, 6, 7))
+    return Table(title, _COLUMNS, rows, numeric=(2, 3, 4, 5, 6))
+
+
+def shapes(feature: FeatureDrift) -> str:
+    """Both distributions over the same bins as bars in a line of text, each to the scale of both."""
+    parts = _shown(feature)
+    highest = max((max(part.baseline, part.window) for part in parts), default=0.0)
+    if not highest:
+        return ""
+    sides = ((part.baseline for part in parts), (part.window for part in parts))
+    return " → ".join(spark(share / highest for share in side) for side in sides)
+
+
+def _shown(feature: FeatureDrift) -> tuple[Contribution, ...]:
+    """The bins that there is room for: those that add most to PSI, in their order."""
+    parts = feature.scores.contributions if feature.scores else ()
+    if len(parts) <= _BINS_SHOWN:
+        return parts
+    chosen = sorted(range(len(parts)), key=lambda index: -parts[index].psi)[:_BINS_SHOWN]
+    return tuple(parts[index] for index in sorted(chosen))
 
 
 def _number(value: float | None) -> str:
@@ -123,24 +149,25 @@ def _rates(rates: tuple[float, float]) -> str:
     return f"{rates[0]:.1%} → {rates[1]:.1%}" if any(rates) else "0"
 
 
-def _bars(feature: FeatureDrift) -> Bars:
-    parts = feature.scores.contributions if feature.scores else ()
-    if len(parts) > _BINS_SHOWN:
-        chosen = sorted(range(len(parts)), key=lambda index: -parts[index].psi)[:_BINS_SHOWN]
-        parts = tuple(parts[index] for index in sorted(chosen))
-    return Bars(
-        f"{feature.name}: PSI {feature.psi:.3f}",
-        tuple(part.label for part in parts),
-        (
-            Series("baseline", tuple(part.baseline for part in parts)),
-            Series("window", tuple(part.window for part in parts)),
-        ),
-        unit="share of rows",
+def _charts(feature: FeatureDrift) -> tuple[Bars, Bars]:
+    """Both distributions over each other, and what each bin adds to PSI."""
+    parts = _shown(feature)
+    labels = tuple(part.label for part in parts)
+    shares = (
+        Series("baseline", tuple(part.baseline for part in parts)),
+        Series("window", tuple(part.window for part in parts)),
+    )
+    more = tuple(part.psi if part.window >= part.baseline else math.nan for part in parts)
+    fewer = tuple(part.psi if part.window < part.baseline else math.nan for part in parts)
+    added = (Series("more rows than in the baseline", more), Series("fewer rows", fewer))
+    return (
+        Bars(f"{feature.name}: PSI {feature.psi:.3f}", labels, shares, unit="share of rows"),
+        Bars(f"{feature.name}: what each bin adds to PSI", labels, added, unit="PSI"),
     )
 
 
 def _check(feature: FeatureDrift, settings: DriftSettings, fail_on: FailOn) -> Check:
-    threshold = settings.warn if fail_on == "warn" else settings.drift
+    threshold = settings.limits(feature.name)[0 if fail_on == "warn" else 1]
     measured = f"{feature.decision.adjusted:.4f}" if feature.decision else ""
     return Check(
         name=feature.name,
@@ -149,6 +176,7 @@ def _check(feature: FeatureDrift, settings: DriftSettings, fail_on: FailOn) -> C
         threshold=f"< {threshold:g}",
         message=_message(feature),
         group=feature.role,
+        skipped="" if settings.weight(feature.name) else "weight 0: decides nothing",
     )
 
 

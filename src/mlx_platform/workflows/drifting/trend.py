@@ -1,12 +1,13 @@
 """Windows one after another, and arms or versions side by side, as tables."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mlx_platform.core.report import Fact, Report, Table
+from mlx_platform.core.report import Fact, HeatMap, Report, Table
 from mlx_platform.core.span import Grid, Span
-from mlx_platform.core.text import plural
+from mlx_platform.core.text import plural, spark
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.drift.verdict import Level, level_counts
 from mlx_platform.workflows.drifting.judged import Group, Judged
@@ -15,6 +16,9 @@ from mlx_platform.workflows.drifting.window import By
 _SHOWN = 24  # windows in the terminal
 _COLUMNS = ("rows", "worst feature", "PSI", "drifted", "warn", "verdict")
 _NUMERIC = (1, 3, 4, 5)
+_CURVES = 10
+_MAPPED, _COLUMNS_MAPPED = 40, 48
+_DARKEST = 0.5
 _OF_ONE = ("newest whole window",)
 
 
@@ -25,11 +29,57 @@ def with_trend(report: Report, group: Group, grid: Grid) -> Report:
     title = f"{count} of {grid.length}" if len(shown) == len(group.trend) else f"The last {_SHOWN} of {count}"
     table = _windows(title, shown, grid)
     more = (_windows(f"All {count}", group.trend, grid),) if len(shown) < len(group.trend) else ()
+    worst = _worst(group)
+    curves = (_curves(group, worst[:_CURVES]),) if worst and len(group.trend) > 1 else ()
+    maps = (_map(group, worst[:_MAPPED], grid),) if worst else ()
     return replace(
         report,
         facts=(*report.facts, Fact("newest whole window", _latest(group, grid))),
-        sections=(*report.sections, table),
-        details=(*more, *report.details),
+        sections=(*report.sections, table, *curves),
+        details=(*maps, *more, *report.details),
+    )
+
+
+def _worst(group: Group) -> list[str]:
+    """The features by the highest PSI that they have had in a window."""
+    highest: dict[str, float] = {}
+    for judged in group.trend:
+        for feature in judged.features:
+            if feature.scores:
+                highest[feature.name] = max(highest.get(feature.name, 0.0), feature.psi)
+    return sorted(highest, key=lambda name: (-highest[name], name))
+
+
+def _over_time(group: Group, name: str, windows: int) -> tuple[float, ...]:
+    """PSI of a feature in the last windows; NaN where there is none."""
+    found = []
+    for judged in group.trend[-windows:]:
+        feature = next((each for each in judged.features if each.name == name), None)
+        found.append(feature.psi if feature is not None else math.nan)
+    return tuple(found)
+
+
+def _curves(group: Group, names: Sequence[str]) -> Table:
+    rows = []
+    for name in names:
+        values = _over_time(group, name, _SHOWN)
+        known = [value for value in values if math.isfinite(value)]
+        highest = max(known, default=0.0) or 1.0
+        ends = (f"{known[0]:.4f}", f"{known[-1]:.4f}", f"{highest:.4f}") if known else ("", "", "")
+        rows.append((name, spark(value / highest for value in values), *ends))
+    columns = ("feature", "PSI over time", "first", "last", "highest")
+    return Table("The features that moved most", columns, tuple(rows), numeric=(2, 3, 4))
+
+
+def _map(group: Group, names: Sequence[str], grid: Grid) -> HeatMap:
+    shown = group.trend[-_COLUMNS_MAPPED:]
+    return HeatMap(
+        "PSI of each feature in each window",
+        tuple(names),
+        tuple(begins(each.span, grid) for each in shown),
+        tuple(_over_time(group, name, _COLUMNS_MAPPED) for name in names),
+        darkest=_DARKEST,
+        note=f"Darkest from {_DARKEST:g} on. Few rows have a large PSI without any drift, as verdicts know.",
     )
 
 

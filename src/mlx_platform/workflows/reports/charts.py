@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlx_platform.core.report import Bars, Lines, Matrix, Series
+from mlx_platform.core.report import Bars, HeatMap, Lines, Matrix, Series
 from mlx_platform.core.text import printable
 from mlx_platform.workflows.reports.scale import Tick, tick_text
 
@@ -109,6 +109,24 @@ def heat(value: int, row: Sequence[int]) -> str:
     """How dark a matrix cell is, from 0 to 1: the root of its share of the row, so that few show as well."""
     total = sum(row)
     return f"{math.sqrt(value / total):.3f}" if total and value > 0 else "0"
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """How dark a cell is, from 0 to 1, and what stands in it."""
+
+    share: str
+    text: str
+
+
+def heat_cells(section: HeatMap, row: int) -> tuple[HeatCell, ...]:
+    """The cells of a row of a heat map."""
+    return tuple(
+        HeatCell(f"{min(1.0, max(0.0, value) / section.darkest):.3f}", f"{value:.2f}")
+        if math.isfinite(value)
+        else HeatCell("0", "")
+        for value in section.values[row]
+    )
 
 
 def is_large(section: Matrix) -> bool:

@@ -1,11 +1,30 @@
 """One self-contained HTML page per result: no network, no script, charts as inline SVG."""
 
 from mlx_platform.core.clock import both_zones, system_clock
-from mlx_platform.core.report import Bars, Drawing, Lines, Matrix, Plot, Result, Section, Spans, Table, Text
+from mlx_platform.core.report import (
+    Bars,
+    Drawing,
+    HeatMap,
+    Lines,
+    Matrix,
+    Plot,
+    Result,
+    Section,
+    Spans,
+    Table,
+    Text,
+)
 from mlx_platform.core.text import printable
 from mlx_platform.core.verdict import Check, Verdict, worst_first
 from mlx_platform.core.version import VERSION
-from mlx_platform.workflows.reports.charts import bar_chart, heat, is_large, line_chart, matrix_map
+from mlx_platform.workflows.reports.charts import (
+    bar_chart,
+    heat,
+    heat_cells,
+    is_large,
+    line_chart,
+    matrix_map,
+)
 from mlx_platform.workflows.reports.plot import draw_plot
 from mlx_platform.workflows.reports.spans import HEIGHT, WIDTH, draw_spans
 
@@ -19,6 +38,7 @@ _KINDS: dict[type, str] = {
     Text: "text",
     Spans: "spans",
     Plot: "plot",
+    HeatMap: "heat_map",
 }
 
 
@@ -44,6 +64,7 @@ def html_page(result: Result) -> str:
         matrix_map=matrix_map,
         is_large=is_large,
         heat=heat,
+        heat_cells=heat_cells,
         draw_plot=draw_plot,
         draw_spans=draw_spans,
         span_width=WIDTH,
