@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from mlx_platform.core.tensors import encode_array
+from mlx_platform.drift.extract.inputs import InputFeatures
 from mlx_platform.drift.profile import build_profile
-from mlx_platform.inference.model import Model, features
+from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import Package, with_file
 from mlx_platform.traffic.frame import encode
 from mlx_platform.traffic.record import Record
@@ -23,7 +24,8 @@ def named(matrix: np.ndarray, names: str = "x0 x1 x2") -> dict[str, np.ndarray]:
 
 def with_baseline(package: Package, rows: dict[str, np.ndarray]) -> Package:
     answers = Model.load(package, device="cpu").predict(rows).columns
-    return with_file(package, "baseline.json", build_profile(features(package.spec, rows), answers).to_json())
+    watched = InputFeatures(package.spec, package.root)(rows)
+    return with_file(package, "baseline.json", build_profile(watched, answers).to_json())
 
 
 def encoded(arrays: Any) -> dict[str, Any]:

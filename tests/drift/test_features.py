@@ -18,12 +18,19 @@ def spec(*shape: int | None, pre: tuple[StepSpec, ...] = ()) -> ModelSpec:
     [
         (
             {"label": text_column(["a"]), "confidence": np.ones(1), "probabilities": np.ones((1, 3))},
+            ["label", "confidence", "entropy", "margin"],
+        ),
+        (
+            {"label": text_column(["a"]), "confidence": np.ones(1), "probabilities": np.ones((1, 2))},
             ["label", "confidence"],
         ),
         ({"value": np.ones(1), "other": np.ones(1)}, ["value"]),
         ({"score": np.ones(1), "one": np.ones((1, 1))}, ["score", "one"]),
         ({"few": np.ones((1, 2))}, ["few[0]", "few[1]"]),
-        ({"many": np.ones((1, 4, 5))}, ["many.mean", "many.std"]),
+        (
+            {"many": np.ones((1, 4, 5))},
+            ["many.mean", "many.std", "many.norm", *(f"many.projections#{at}" for at in range(32))],
+        ),
         ({"words": text_column(["a"] * 40).reshape(1, 40)}, []),
         ({}, []),
     ],

@@ -74,7 +74,7 @@ def test_traffic_like_the_baseline_passes_on_both_endpoints(context, package, lo
     result = measure_drift(context, str(package.root), traffic=log(endpoint=endpoint))
 
     assert result.verdict is Verdict.PASS
-    assert set(by_name(result.data)) == {"x0", "x1", "x2", "label", "confidence"}
+    assert set(by_name(result.data)) == {"x0", "x1", "x2", "label", "confidence", "entropy", "margin"}
     assert {feature["rows"]["window"] for feature in result.data["features"]} == {900}
     assert result.data["window"]["records"] == 300
     assert result.data["window"]["share_usable"] == 1.0
@@ -153,7 +153,7 @@ def test_a_handful_of_rows_is_undecided(context, package, log):
     result = measure_drift(context, str(package.root), traffic=log(TRAFFIC[:9]))
 
     assert result.exit_code == 7
-    assert result.data["verdict_counts"]["insufficient_data"] == 5
+    assert result.data["verdict_counts"]["insufficient_data"] == 7
 
 
 def test_a_handful_of_rows_far_away_is_drift(context, package, log):
@@ -275,7 +275,7 @@ def test_reference_rows_can_stand_in_for_the_packages_baseline(context, bare, lo
     result = measure_drift(context, str(bare.root), baseline=baseline, traffic=traffic)
 
     assert result.verdict is Verdict.PASS
-    assert set(by_name(result.data)) == {"x0", "x1", "x2", "label", "confidence"}
+    assert set(by_name(result.data)) == {"x0", "x1", "x2", "label", "confidence", "entropy", "margin"}
 
 
 @pytest.mark.parametrize("endpoint", ["predict", "infer"])

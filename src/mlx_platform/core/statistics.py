@@ -110,14 +110,14 @@ def mcnemar_exact(won: int, lost: int) -> float:
     return float(min(1.0, 2 * tail / 2**flips))
 
 
-def chi2_quantile(probability: float, degrees: int) -> float:
+def chi2_quantile(probability: float, degrees: float) -> float:
     """The quantile of the chi-square distribution."""
     from scipy.special import chdtri
 
     return float(chdtri(degrees, 1 - probability))
 
 
-def chi2_tail(statistic: float, degrees: int) -> float:
+def chi2_tail(statistic: float, degrees: float) -> float:
     """P(X >= statistic) for chi-square with `degrees` degrees of freedom."""
     from scipy.special import chdtrc
 

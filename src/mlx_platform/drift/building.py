@@ -115,7 +115,7 @@ class _Draft:
     no_scalars: int = 0
 
     def add(self, column: Column) -> None:
-        if not isinstance(column, Categories) and column.ndim != 1:
+        if not values.is_scalar(column):
             self.no_scalars += len(column)
         elif values.holds_numbers(column):
             found = values.numbers(column)

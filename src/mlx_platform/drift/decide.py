@@ -21,7 +21,8 @@ ALPHA = 0.001
 """The chance of calling a feature significant that has not moved."""
 COARSER = (5, 3)
 """Bins to retry with when the limit of a finer table is too wide to decide."""
-_ROWS_PER_BIN = 5
+ROWS_PER_BIN = 5
+"""That a table needs on the smaller side to be judged by its limit."""
 
 Method = Literal["chi2", "ks", "permutation"]
 
@@ -59,7 +60,7 @@ def decide(feature: FeatureProfile, window: Tally, *, wide: float, missing: bool
     decision = None
     for number, table in enumerate(_tables(feature, window, missing=missing)):
         n, m = table.rows
-        if number == 0 and min(n, m) < _ROWS_PER_BIN * _bins_wanted(feature, window, table):
+        if number == 0 and min(n, m) < ROWS_PER_BIN * _bins_wanted(feature, window, table):
             return _exact(feature, window, table, missing=missing)
         decision = _by_limit(table)
         if decision.p_value < ALPHA or decision.limit <= wide:
@@ -76,7 +77,7 @@ def _tables(feature: FeatureProfile, window: Tally, *, missing: bool) -> Iterato
         table = tabulate(feature, window, parts)
         if missing:
             table = table.with_missing(feature.tally.missing_rows, window.missing_rows)
-        too_fine = parts is None and table.bins > BINS and min(table.rows) < _ROWS_PER_BIN * table.bins
+        too_fine = parts is None and table.bins > BINS and min(table.rows) < ROWS_PER_BIN * table.bins
         if not too_fine and table.bins != before:
             before = table.bins
             yield table

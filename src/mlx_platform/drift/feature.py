@@ -10,7 +10,7 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array
 from mlx_platform.drift import bins, values
 from mlx_platform.drift.tally import Tally, keep_fresh
-from mlx_platform.drift.values import Categories, Column, Missing, Numbers
+from mlx_platform.drift.values import Column, Missing, Numbers
 
 Role = Literal["input", "output"]
 Kind = Literal["numeric", "discrete", "constant", "categorical", "empty"]
@@ -116,7 +116,7 @@ def tally_column(feature: FeatureProfile, column: Column) -> Tally:
         feature: of the baseline.
         column: one value in each row [rows], of any type.
     """
-    if not isinstance(column, Categories) and column.ndim != 1:
+    if not values.is_scalar(column):
         return Tally(bins=np.zeros(feature.bin_count, np.int64), missing=Missing(invalid=len(column)))
     if feature.kind == "categorical":
         return _tally_categories(feature, column)

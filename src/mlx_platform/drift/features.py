@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from mlx_platform.core.tensors import Array, Columns
+from mlx_platform.drift.extract.vectors import watch_vectors
 from mlx_platform.inference.spec import ModelSpec
 
 Positions = Mapping[str, tuple[str, int]]
@@ -14,19 +15,47 @@ _WATCHED_WIDTH = 16  # columns of one output that are watched one by one
 def output_features(answers: Columns) -> dict[str, Array]:
     """The answers' distributions that drift is looked for in.
 
-    A classifier's label and its confidence, a regression's value; of a model whose answers have no meaning
-    that is known, every number of a narrow output, and mean and spread of a wide one.
+    A classifier's label, and its confidence, entropy and margin, a regression's value; of a model whose
+    answers have no meaning that is known, every number of a narrow output, and mean, spread, norm and
+    projections of a wide one.
 
     Args:
         answers: answer columns [rows] or [rows, k], or output tensors.
     """
-    for names in (("label", "confidence"), ("value",)):
+    for names in (("label", "confidence", "entropy", "margin"), ("value",)):
         if names[0] in answers:
-            return {name: answers[name] for name in names if name in answers}
-    found: dict[str, Array] = {}
+            found = {name: answers[name] for name in names if name in answers}
+            return found | (_certainty(answers) if names[0] == "label" else {})
+    found = {}
     for name, column in answers.items():
         found |= scalars(name, column, width=_WATCHED_WIDTH)
+        if column.dtype.kind == "f" and column.ndim > 1 and column[:1].size > _WATCHED_WIDTH:
+            found |= watch_vectors(name, column)
     return found
+
+
+def _certainty(answers: Columns) -> dict[str, Array]:
+    """Entropy, 0 to 1, and the distance of the two highest probabilities.
+
+    Of two classes the confidence says both already.
+    """
+    probabilities = answers.get("probabilities")
+    if (
+        probabilities is None
+        or probabilities.ndim != 2
+        or probabilities.shape[1] < 3
+        or probabilities.dtype.kind != "f"
+    ):
+        return {}
+    shares = np.clip(probabilities.astype(np.float64), 0.0, 1.0)
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    entropy = -(shares * logs).sum(axis=1) / np.log(shares.shape[1])
+    highest = np.partition(shares, -2, axis=1)[:, -2:]
+    # Rounded, so that a sum in another order moves no row over an edge.
+    return {
+        "entropy": entropy.astype(np.float32),
+        "margin": (highest[:, 1] - highest[:, 0]).astype(np.float32),
+    }
 
 
 def scalars(name: str, column: Array, *, width: int) -> dict[str, Array]:

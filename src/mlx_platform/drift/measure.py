@@ -36,6 +36,8 @@ class Scores:
     wasserstein: float | None
     bins: int
     contributions: tuple[Contribution, ...]
+    members: tuple[tuple[str, float], ...] = ()
+    """Of a family of features that are judged as one: the PSI of each, of which `psi` is the mean."""
 
 
 def measure(feature: FeatureProfile, window: Tally) -> Scores:

@@ -16,12 +16,15 @@ from mlx_platform.core.errors import IntegrityError, UndecidedError, UsageError
 from mlx_platform.core.tensors import Array, Columns
 from mlx_platform.core.text import printable
 from mlx_platform.drift import bins, values
+from mlx_platform.drift.extract.vocabulary import Vocabulary
 from mlx_platform.drift.feature import OUTPUT_PREFIX, FeatureProfile, Kind, Role, tally_numbers
 from mlx_platform.drift.features import output_features
 from mlx_platform.drift.tally import Tally
 from mlx_platform.drift.values import Categories, Column, Missing, Numbers
 
 SCHEMA = "mlx.profile/v1"
+WITH_VOCABULARIES = "mlx.profile/v2"
+"""The schema of a profile that holds more than the first one knows."""
 CATEGORIES_KEPT = 10_000
 _NORMAL_IQR = 1.349  # the interquartile range of a normal distribution, in standard deviations
 
@@ -31,21 +34,27 @@ class Profile:
     """All features of a baseline of `rows` rows.
 
     `positions` maps an input feature to the tensor and the column of it that hold the feature in traffic
-    that was logged as tensors.
+    that was logged as tensors; `vocabularies` holds the words of a column of texts.
     """
 
     rows: int
     features: tuple[FeatureProfile, ...]
     positions: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     baseline_id: str = ""
+    vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.baseline_id:
             object.__setattr__(self, "baseline_id", self._identity())
 
     def _content(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
+        more: dict[str, Any] = {}
+        if self.vocabularies:
+            # Only then: the ids of profiles without any stay what they were.
+            words = {name: vocabulary.document() for name, vocabulary in self.vocabularies.items()}
+            more = {"vocabularies": words}
+        return more | {
+            "schema": WITH_VOCABULARIES if more else SCHEMA,
             "rows": self.rows,
             "features": [feature.document() for feature in self.features],
             "positions": {name: list(place) for name, place in self.positions.items()},
@@ -54,6 +63,10 @@ class Profile:
     def _identity(self) -> str:
         content = orjson.dumps(self._content(), option=orjson.OPT_SORT_KEYS)
         return hashlib.sha256(content).hexdigest()[:16]
+
+    def with_vocabularies(self, vocabularies: Mapping[str, Vocabulary]) -> Self:
+        """The same with the words that its texts were watched by, under an id of its own."""
+        return replace(self, vocabularies=dict(vocabularies), baseline_id="")
 
     def of_role(self, role: Role) -> tuple[FeatureProfile, ...]:
         return tuple(feature for feature in self.features if feature.role == role)
@@ -73,11 +86,17 @@ class Profile:
         """
         try:
             document = orjson.loads(content)
-            if document["schema"] != SCHEMA:
-                raise UsageError(f"This is a profile of the schema {document['schema']!r}, not {SCHEMA!r}.")
+            if document["schema"] not in {SCHEMA, WITH_VOCABULARIES}:
+                raise UsageError(
+                    f"This is a profile of the schema {document['schema']!r}, not {WITH_VOCABULARIES!r}."
+                )
             features = tuple(FeatureProfile.from_document(entry) for entry in document["features"])
             positions = {str(name): (str(at[0]), int(at[1])) for name, at in document["positions"].items()}
-            profile = cls(rows=int(document["rows"]), features=features, positions=positions)
+            vocabularies = {
+                str(name): Vocabulary.from_document(words)
+                for name, words in document.get("vocabularies", {}).items()
+            }
+            profile = cls(int(document["rows"]), features, positions, vocabularies=vocabularies)
             stated = document["baseline_id"]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise UsageError(f"This is no baseline profile: {error}.") from error
@@ -87,7 +106,7 @@ class Profile:
 
 
 def build_profile(
-    features: Columns,
+    features: Mapping[str, Column],
     outputs: Columns | None = None,
     positions: Mapping[str, tuple[str, int]] | None = None,
 ) -> Profile:
@@ -151,7 +170,7 @@ def shared_rows(columns: Mapping[tuple[Role, str], Column]) -> int:
 
 
 def _profile(name: str, role: Role, column: Column) -> FeatureProfile:
-    if not isinstance(column, Categories) and column.ndim != 1:
+    if not values.is_scalar(column):
         return _empty(name, role, "other", 0, Missing(invalid=len(column)))
     if values.holds_numbers(column):
         return profile_numbers(name, role, values.numbers(column))

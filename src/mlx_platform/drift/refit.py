@@ -20,7 +20,7 @@ def refit(profile: Profile, counts: Counts) -> Profile:
     counts.check(profile)
     pairs = zip(profile.features, counts.tallies, strict=True)
     features = tuple(_refit(feature, tally) for feature, tally in pairs)
-    return Profile(counts.rows, features, profile.positions, profile.baseline_id)
+    return Profile(counts.rows, features, profile.positions, profile.baseline_id, profile.vocabularies)
 
 
 def _refit(feature: FeatureProfile, tally: Tally) -> FeatureProfile:

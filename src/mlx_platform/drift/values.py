@@ -32,6 +32,10 @@ class Numbers:
     ordered: Array
     missing: Missing
 
+    def __len__(self) -> int:
+        """The rows of the column."""
+        return len(self.ordered) + self.missing.null + self.missing.nan + self.missing.invalid
+
     @property
     def finite(self) -> Array:
         return self.ordered[self.neginf : len(self.ordered) - self.posinf]
@@ -61,8 +65,13 @@ class Categories:
         return sum(self.counts.values()) + self.missing.null + self.missing.nan + self.missing.invalid
 
 
-Column = Array | Categories
-"""A feature's values [rows], or their counts."""
+Column = Array | Categories | Numbers
+"""A feature's values [rows], or their counts, or its numbers already read."""
+
+
+def is_scalar(column: Column) -> bool:
+    """Whether a column has one value in each row."""
+    return isinstance(column, Categories | Numbers) or column.ndim == 1
 
 
 def numbers(column: Column) -> Numbers:
@@ -71,8 +80,8 @@ def numbers(column: Column) -> Numbers:
     Raises:
         UsageError: the column is not one-dimensional.
     """
-    if isinstance(column, Categories):
-        return _numbers_from_categories(column)
+    if isinstance(column, Numbers | Categories):
+        return column if isinstance(column, Numbers) else _numbers_from_categories(column)
     if column.ndim != 1:
         raise UsageError("A feature has one value in each row.")
     kind = column.dtype.kind
@@ -133,6 +142,10 @@ def categories(column: Column) -> Categories:
     """
     if isinstance(column, Categories):
         return column
+    if isinstance(column, Numbers):
+        distinct, occurrences = np.unique(column.ordered, return_counts=True)
+        found = categories_of(zip(distinct.tolist(), occurrences.tolist(), strict=True))
+        return Categories(found.counts, column.missing)
     if column.ndim != 1:
         raise UsageError("A feature has one value in each row.")
     raw: Mapping[Any, int]
@@ -192,8 +205,8 @@ def category_key(cell: Any) -> str | None:
 
 def holds_numbers(column: Column) -> bool:
     """Whether a baseline column is a numeric feature; text and truth values are categories."""
-    if isinstance(column, Categories):
-        return False
+    if isinstance(column, Categories | Numbers):
+        return isinstance(column, Numbers)
     if column.dtype.kind in "fiumM":
         return True
     if column.dtype.kind != "O":

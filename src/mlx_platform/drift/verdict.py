@@ -10,9 +10,10 @@ from mlx_platform.core.settings import DriftSettings
 from mlx_platform.core.statistics import benjamini_hochberg
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.drift.counts import Counts
-from mlx_platform.drift.decide import ALPHA, Decision, decide
+from mlx_platform.drift.decide import ALPHA, Decision
+from mlx_platform.drift.family import Member, decide_family, families, family_of, measure_family
 from mlx_platform.drift.feature import FeatureProfile, Kind, Role
-from mlx_platform.drift.measure import Scores, measure
+from mlx_platform.drift.measure import Scores
 from mlx_platform.drift.profile import Profile
 from mlx_platform.drift.table import BINS, largest
 from mlx_platform.drift.tally import Tally
@@ -128,7 +129,8 @@ def compare(
     """
     counts.check(profile)
     pairs = zip(profile.features, counts.tallies, strict=True)
-    judged = [_judge(feature, tally, settings) for feature, tally in pairs if feature.role in roles]
+    meant = [(feature, tally) for feature, tally in pairs if feature.role in roles]
+    judged = [_judge(members, settings) for members in families(meant)]
     tested = [index for index, (found, _) in enumerate(judged) if found.p_value is not None]
     p_values = [judged[index][0].p_value or 0.0 for index in tested]
     rejected = dict(zip(tested, benjamini_hochberg(p_values, FALSE_DISCOVERIES), strict=True))
@@ -138,20 +140,21 @@ def compare(
     )
 
 
-def _judge(
-    feature: FeatureProfile, window: Tally, settings: DriftSettings
-) -> tuple[FeatureDrift, tuple[Decision, ...]]:
-    found = _describe(feature, window)
+def _judge(members: Sequence[Member], settings: DriftSettings) -> tuple[FeatureDrift, tuple[Decision, ...]]:
+    feature, window = members[0]
+    found = replace(_describe(feature, window), name=family_of(feature.name))
     if found.message:
         return found, ()
     with_missing = feature.tally.missing_rows + window.missing_rows > 0
-    wide = settings.limits(feature.name)[1]
-    decisions = [decide(feature, window, wide=wide, missing=with_missing)]
+    wide = settings.limits(found.name)[1]
+    decisions = [decide_family(members, wide=wide, missing=with_missing)]
     if with_missing and feature.tally.present and window.present:
         # Many missing rows can hide what happens to the others.
-        decisions.append(decide(feature, window, wide=wide, missing=False))
+        decisions.append(decide_family(members, wide=wide, missing=False))
     p_value = min(1.0, len(decisions) * min(decision.p_value for decision in decisions))
-    return replace(found, scores=measure(feature, window), p_value=p_value), tuple(decisions)
+    beyond = max(_describe(*member).out_of_range for member in members)
+    scores = measure_family(members)
+    return replace(found, scores=scores, p_value=p_value, out_of_range=beyond), tuple(decisions)
 
 
 def _describe(feature: FeatureProfile, window: Tally) -> FeatureDrift:

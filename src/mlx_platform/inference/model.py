@@ -295,15 +295,3 @@ def _joined(parts: list[Array]) -> Array:
         return np.concatenate(parts)
     # Sequence outputs differ in length from batch to batch; each row keeps its own.
     return text_column([row for part in parts for row in part])
-
-
-def features(spec: ModelSpec, rows: Columns) -> dict[str, Array]:
-    """What drift watches, by name, one value per row.
-
-    Numbers and categories are themselves. Text gives `<column>.chars` and `<column>.words`, an image
-    `<column>.width`, `.height` and `.brightness` (mean grey, 0 to 255). An input of [n, k] without column
-    names gives `<input>[0]` to `<input>[k-1]`; larger tensors give `.mean` and `.std`.
-    """
-    from mlx_platform.inference.features import extract
-
-    return extract(spec, rows)

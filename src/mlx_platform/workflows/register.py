@@ -144,16 +144,19 @@ def _build(
 
 
 def _profile(context: Context, package: "Package", rows: "Dataset") -> bytes:
-    from mlx_platform.drift.features import output_features, positions
+    from mlx_platform.drift.extract.inputs import InputFeatures, learn
+    from mlx_platform.drift.features import positions
     from mlx_platform.drift.profile import build_profile
-    from mlx_platform.inference.model import Model, features
+    from mlx_platform.inference.model import Model
 
     columns = rows.features(drop=no_inputs(context.settings.evaluation, package.spec.columns))
     model = Model.load(package, device="cpu")
     answers = model.predict(columns).columns
-    watched = features(package.spec, columns)
+    vocabularies = learn(InputFeatures(package.spec, None), [columns])
+    watched = InputFeatures(package.spec, package.root, vocabularies)(columns)
     places = positions(package.spec, watched)
-    return build_profile(watched, output_features(answers), places).to_json()
+    profile = build_profile(watched, answers, places)
+    return profile.with_vocabularies(vocabularies).to_json()
 
 
 def _result(context: Context, version: Version, created: bool, warnings: tuple[str, ...]) -> Result:

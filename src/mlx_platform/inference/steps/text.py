@@ -114,7 +114,21 @@ class TokenizeStep(Step):
         self.takes = {self._column: "text"}
         self.makes = tuple(spec.name for spec in self._feeds.values())
 
-    def load(self, root: Path) -> None:
+    @property
+    def column(self) -> str:
+        return self._column
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens of one run, special ones included."""
+        return self._max_length
+
+    def whole_texts(self, root: Path) -> Any:
+        """The tokenizer, which neither pads nor cuts.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
         from tokenizers import Tokenizer
 
         path = asset_path(root, self._asset, self.kind)
@@ -127,6 +141,10 @@ class TokenizeStep(Step):
         # Padding and truncation are the package's decision, not that of whoever saved the tokenizer.
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        return tokenizer
+
+    def load(self, root: Path) -> None:
+        tokenizer = self.whole_texts(root)
         special = tokenizer.num_special_tokens_to_add(is_pair=False)
         if special + self._overlap >= self._max_length:
             raise UsageError(

@@ -10,6 +10,7 @@ from mlx_platform.core.span import ALWAYS, Span
 from mlx_platform.core.text import listed
 from mlx_platform.drift.building import Built
 from mlx_platform.drift.counts import Counts, count_features
+from mlx_platform.drift.extract.inputs import InputFeatures
 from mlx_platform.drift.feature import Role
 from mlx_platform.drift.profile import Profile
 from mlx_platform.drift.refit import refit
@@ -150,7 +151,8 @@ def _count_answered(context: Context, subject: Subject, profile: Profile, path: 
     model = open_model(context, subject, device="cpu")
     counts = Counts.nothing(profile)
     with context.progress.stage("counting the reference"):
-        for batch in answered_rows(context, model, path):
+        look = InputFeatures(model.spec, model.package.root, profile.vocabularies)
+        for batch in answered_rows(context, model, look, path):
             counts += count_features(profile, batch)
     return counts
 

@@ -1,8 +1,10 @@
 """A traffic log, a data file or kept counts, counted on the bins of a baseline."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+
+import numpy as np
 
 from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
 from mlx_platform.core.progress import Advance
@@ -12,7 +14,7 @@ from mlx_platform.drift.counts import Counts, count, count_chunks
 from mlx_platform.drift.profile import Profile
 from mlx_platform.drift.shard import Place
 from mlx_platform.drift.strata import Strata, share_of
-from mlx_platform.drift.values import Categories
+from mlx_platform.drift.values import Column
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.readers.opening import OURS, Reading, log_format, open_log
 from mlx_platform.traffic.record import Record
@@ -88,8 +90,8 @@ def _count_table(context: Context, profile: Profile, watched: Watched, path: Pat
     if is_plain(path):
         with open_table(path) as table:
             if not watched.needs_cells(table.schema_arrow.names):
-                found = (
-                    {name: column} if isinstance(column, Categories) else watched.inputs({name: column})
+                found: Iterator[Mapping[str, Column]] = (
+                    watched.inputs({name: column}) if isinstance(column, np.ndarray) else {name: column}
                     for name, column in chunks(table, aside)
                 )
                 return count_chunks(profile, table.metadata.num_rows, found)

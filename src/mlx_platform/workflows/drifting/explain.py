@@ -54,10 +54,18 @@ def sections(feature: FeatureDrift, settings: DriftSettings, features: int) -> t
     """The counts, what each bin adds, and how the verdict follows from the sum."""
     if feature.scores is None:
         return (Text(f"{feature.name}", f"{feature.message} There is nothing to work out."),)
+    if feature.scores.members:
+        return (_members(feature.scores),)
     return (
         _bins(feature.scores, feature.rows),
         Text("From the sum to the verdict", "\n".join(_steps(feature, feature.scores, settings, features))),
     )
+
+
+def _members(found: Scores) -> Table:
+    cells = tuple((name, f"{psi:.6f}") for name, psi in found.members)
+    title = f"{len(cells)} views of the same rows: PSI is their mean"
+    return Table(title, ("view", "PSI"), (*cells, ("mean", f"{found.psi:.6f}")), numeric=(1,))
 
 
 def _counts(found: Scores, rows: tuple[int, int]) -> tuple[Any, Any]:
@@ -131,6 +139,8 @@ def explanation(feature: FeatureDrift, settings: DriftSettings) -> dict[str, Any
     found = feature.scores
     if found is None:
         return {"feature": feature.name, "message": feature.message}
+    if found.members:
+        return {"feature": feature.name, "psi": found.psi, "views": dict(found.members)}
     a, b = _counts(found, feature.rows)
     held = (a > 0) | (b > 0)
     p, q = scores.shares(a, b)

@@ -1,17 +1,21 @@
 """A profile made here: of rows in a file, or of the traffic of a log."""
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlx_platform.core.tensors import Columns
 from mlx_platform.drift.building import Built, build_in_passes
 from mlx_platform.drift.counts import Key
+from mlx_platform.drift.extract.inputs import InputFeatures, learn
+from mlx_platform.drift.extract.vocabulary import Vocabulary
 from mlx_platform.drift.features import output_features, positions
 from mlx_platform.drift.profile import Profile, profile_columns
 from mlx_platform.drift.values import Categories, Column, Missing
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.readers.opening import Reading
+from mlx_platform.traffic.rows import RowBatch
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.counting import BATCH_ROWS, log_batches
 from mlx_platform.workflows.drifting.parquet import chunks, columns, is_plain, open_table
@@ -46,8 +50,14 @@ def profile_rows(context: Context, model: "Model | None", path: Path) -> Built:
     with context.progress.stage("profiling the baseline"):
         if model is None and is_plain(path):
             return _profile_table(context, path)
-        places = positions(model.spec, model.spec.columns) if model else {}
-        return build_in_passes(lambda _only: answered_rows(context, model, path), places)
+        if model is None:
+            return build_in_passes(lambda _only: plain_rows(context, path))
+        package = model.package
+        vocabularies = learn(InputFeatures(package.spec, None), source_rows(context, package, path))
+        look = InputFeatures(package.spec, package.root, vocabularies)
+        places = positions(package.spec, package.spec.columns)
+        built = build_in_passes(lambda _only: answered_rows(context, model, look, path), places)
+        return _knowing(built, vocabularies)
 
 
 def _profile_table(context: Context, path: Path) -> Built:
@@ -66,20 +76,31 @@ def _profile_table(context: Context, path: Path) -> Built:
         return build_in_passes(pieces)
 
 
-def answered_rows(context: Context, model: "Model | None", path: Path) -> Iterator[Batch]:
-    """The rows of a file as features, batch by batch, with the model's answers where there is one."""
-    from mlx_platform.inference.model import features
+def _knowing(built: Built, vocabularies: Mapping[str, Vocabulary]) -> Built:
+    return replace(built, profile=built.profile.with_vocabularies(vocabularies)) if vocabularies else built
+
+
+def source_rows(context: Context, package: "Package | None", path: Path) -> Iterator[Columns]:
+    """The raw columns of a file, batch by batch, without what is no input."""
     from mlx_platform.inference.sources.opening import open_dataset
 
     source = open_dataset(path)
-    aside = left_out(context, model.package if model else None)
+    aside = left_out(context, package)
     names = [name for name in source.columns if name not in aside]
+    yield from source.batches(BATCH_ROWS, names)
+
+
+def plain_rows(context: Context, path: Path) -> Iterator[Batch]:
+    """The rows of a file as features, as they are."""
     plain = Watched(None, (), {}, None)
-    for rows in source.batches(BATCH_ROWS, names):
-        if model is None:
-            yield _keyed(plain.inputs(rows), None)
-        else:
-            yield _keyed(features(model.spec, rows), model.predict(rows).columns)
+    for rows in source_rows(context, None, path):
+        yield _keyed(plain.inputs(rows), None)
+
+
+def answered_rows(context: Context, model: "Model", look: InputFeatures, path: Path) -> Iterator[Batch]:
+    """The rows of a file as features, batch by batch, with the model's answers."""
+    for rows in source_rows(context, model.package, path):
+        yield _keyed(look(rows), model.predict(rows).columns)
 
 
 def profile_log(
@@ -93,17 +114,25 @@ def profile_log(
     Raises:
         UndecidedError: nothing in the log is meant.
     """
-    look = _look(subject.package if subject else None)
+    package = subject.package if subject else None
     window = Window(str(path), cut, Profile(0, ()), {}, LogStats())
 
-    def pieces(_only: Collection[Key] | None) -> Iterator[Batch]:
+    def batches() -> Iterator[RowBatch]:
         nonlocal window
         window = Window(str(path), cut, Profile(0, ()), {}, LogStats())
-        for batch in log_batches(context, subject, path, window, reading):
+        return log_batches(context, subject, path, window, reading)
+
+    vocabularies: dict[str, Vocabulary] = {}
+    if package:
+        vocabularies = learn(InputFeatures(package.spec, None), (batch.inputs for batch in batches()))
+    look = _look(package, vocabularies)
+
+    def pieces(_only: Collection[Key] | None) -> Iterator[Batch]:
+        for batch in batches():
             yield _keyed(look.inputs(batch.inputs), look.outputs(batch.endpoint, batch.outputs))
 
     built = build_in_passes(pieces, look.places)
-    return built, window
+    return _knowing(built, vocabularies), window
 
 
 def _keyed(inputs: Mapping[str, Column], answers: Columns | None) -> dict[Key, Column]:
@@ -111,7 +140,8 @@ def _keyed(inputs: Mapping[str, Column], answers: Columns | None) -> dict[Key, C
     return found | {("output", name): column for name, column in output_features(answers or {}).items()}
 
 
-def _look(package: "Package | None") -> Watched:
+def _look(package: "Package | None", vocabularies: Mapping[str, Vocabulary]) -> Watched:
     """What is watched of a package whose profile is still to be made: each of its columns."""
     names = package.spec.columns if package else ()
-    return watched(package, profile_columns(1, ((name, Categories({}, Missing(null=1))) for name in names)))
+    profile = profile_columns(1, ((name, Categories({}, Missing(null=1))) for name in names))
+    return watched(package, profile.with_vocabularies(vocabularies))

@@ -8,8 +8,10 @@ import numpy as np
 
 from mlx_platform.core.errors import MlxError
 from mlx_platform.core.tensors import Array, Columns, Tensors, text_column
+from mlx_platform.drift.extract.inputs import InputFeatures
 from mlx_platform.drift.features import Positions, at_positions, positions, scalars
 from mlx_platform.drift.profile import Profile
+from mlx_platform.drift.values import Column
 
 if TYPE_CHECKING:
     from mlx_platform.inference.package import Package
@@ -27,6 +29,7 @@ class Watched:
     features: tuple[str, ...]
     places: Positions
     decode: Callable[[Tensors], Columns] | None
+    look: InputFeatures | None = None
     categories: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def needs_cells(self, names: Collection[str]) -> bool:
@@ -34,9 +37,9 @@ class Watched:
         columns = self.package.spec.columns if self.package else ()
         return any(name in names and name not in self.features for name in columns)
 
-    def inputs(self, columns: Columns) -> dict[str, Array]:
+    def inputs(self, columns: Columns) -> dict[str, Column]:
         """Input features [rows] by name; a column that cannot be looked at takes no other with it."""
-        found: dict[str, Array] = {}
+        found: dict[str, Column] = {}
         for name, column in columns.items():
             found |= self._features(name, column)
         for name, column in at_positions(columns, self.places).items():
@@ -44,13 +47,11 @@ class Watched:
                 found[name] = _named(column, self.categories[name]) if name in self.categories else column
         return found
 
-    def _features(self, name: str, column: Array) -> dict[str, Array]:
-        if self.package is None:
+    def _features(self, name: str, column: Array) -> Mapping[str, Column]:
+        if self.look is None:
             return scalars(name, column, width=_WATCHED_WIDTH)
-        from mlx_platform.inference.model import features
-
         try:
-            return features(self.package.spec, {name: column})
+            return self.look({name: column})
         except _UNUSABLE:
             return {}
 
@@ -77,7 +78,8 @@ def watched(package: "Package | None", profile: Profile) -> Watched:
 
     places = {**positions(package.spec, names), **profile.positions}
     decode = Pipeline(package.spec, package.root).decode
-    return Watched(package, names, places, decode, _categories(package))
+    look = InputFeatures(package.spec, package.root, profile.vocabularies)
+    return Watched(package, names, places, decode, look, _categories(package))
 
 
 def _categories(package: "Package") -> dict[str, tuple[Any, ...]]:

@@ -138,10 +138,10 @@ def cover(
         baseline: what the model was trained on, as its package says.
         source: the name of the baseline.
     """
-    from mlx_platform.inference.model import features
+    from mlx_platform.drift.extract.inputs import InputFeatures
 
-    spec = model.spec
-    ours, theirs = features(spec, calibration), features(spec, judged)
+    look = InputFeatures(model.spec, model.package.root, baseline.vocabularies if baseline else None)
+    ours, theirs = look(calibration), look(judged)
     seen = build_profile(ours)
     outside = {found.name: _outside(found) for found in compare(seen, count(seen, theirs), settings)}
     against, profile = source, baseline
@@ -177,12 +177,12 @@ def check_names(model: "Model", calibration: Columns, baseline: Profile | None, 
     Raises:
         UsageError: they are the same columns in another order.
     """
-    from mlx_platform.inference.model import features
+    from mlx_platform.drift.extract.inputs import InputFeatures
 
     known = [found.name for found in baseline.of_role("input")] if baseline else []
     if not known or model.spec.columns:
         return ""
-    ours = list(features(model.spec, calibration))
+    ours = list(InputFeatures(model.spec, None)(calibration))
     place = next((at for at, pair in enumerate(zip_longest(known, ours)) if len(set(pair)) > 1), None)
     if place is None:
         return ""

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from mlx_platform.core.tensors import TensorSpec, text_column
-from mlx_platform.inference.features import extract
+from mlx_platform.drift.extract.inputs import InputFeatures
 from mlx_platform.inference.spec import ModelSpec, StepSpec
 
 
@@ -19,7 +19,7 @@ def test_numbers_and_categories_are_themselves_and_other_columns_are_none():
     )
     rows = {"city": text_column(["Bern", b"Oslo"]), "age": np.array([3, 4]), "id": np.array([1, 2])}
 
-    found = extract(spec, rows)
+    found = InputFeatures(spec, None)(rows)
 
     assert {name: column.tolist() for name, column in found.items()} == {
         "city": ["Bern", "Oslo"],
@@ -27,7 +27,7 @@ def test_numbers_and_categories_are_themselves_and_other_columns_are_none():
     }
 
 
-def test_text_is_watched_by_its_length():
+def test_text_is_watched_by_its_length_and_script():
     spec = ModelSpec(
         "tensors",
         (TensorSpec("input_ids", "INT64", (None, None)),),
@@ -35,11 +35,14 @@ def test_text_is_watched_by_its_length():
         pre=(StepSpec("tokenize", {"column": "text"}),),
     )
 
-    found = extract(spec, {"text": text_column(["a good film", ""])})
+    found = InputFeatures(spec, None)({"text": text_column(["a good film 12", "", "фильм"])})
 
     assert {name: column.tolist() for name, column in found.items()} == {
-        "text.chars": [11, 0],
-        "text.words": [3, 0],
+        "text.chars": [14, 0, 5],
+        "text.words": [4, 0, 1],
+        "text.script": ["latin", "none", "cyrillic"],
+        "text.digits": pytest.approx([1 / 7, 0, 0]),
+        "text.non_ascii": [0, 0, 1],
     }
 
 
@@ -49,7 +52,7 @@ def test_images_are_watched_by_size_and_brightness():
     )
     png = cv2.imencode(".png", np.full((5, 7, 3), 100, np.uint8))[1].tobytes()
 
-    found = extract(spec, {"image": text_column([png, np.full((2, 3), 7, np.uint8)])})
+    found = InputFeatures(spec, None)({"image": text_column([png, np.full((2, 3), 7, np.uint8)])})
 
     assert found["image.width"].tolist() == [7, 3]
     assert found["image.height"].tolist() == [5, 2]
@@ -68,7 +71,9 @@ def test_tensors_are_watched_by_value_or_by_moments():
     )
     ragged = text_column([np.array([1, 3]), np.array([5.0])])
 
-    found = extract(spec, {"a": np.array([[1], [2]]), "b": np.arange(8.0).reshape(2, 2, 2), "c": ragged})
+    found = InputFeatures(spec, None)(
+        {"a": np.array([[1], [2]]), "b": np.arange(8.0).reshape(2, 2, 2), "c": ragged}
+    )
 
     assert {name: column.tolist() for name, column in found.items()} == {
         "a": [1, 2],

@@ -1,0 +1,1 @@
+"""One module for each kind of input: what is watched of it, as named values, one for each row."""
