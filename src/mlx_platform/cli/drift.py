@@ -31,6 +31,7 @@ def add_commands(app: typer.Typer) -> None:
             "mlx drift digits@production --traffic traffic/ --since 7d --every 1d --zone America/New_York",
             "mlx drift --baseline baseline.json --traffic today.parquet",
             "mlx drift digits@production --traffic traffic/ --explain p39",
+            "mlx drift digits@production --traffic traffic/ --since 24h --notify --textfile drift.prom",
         ),
     )
     def drift(
@@ -85,6 +86,18 @@ def add_commands(app: typer.Typer) -> None:
             str | None,
             typer.Option("--explain", metavar="FEATURE", help="Work the numbers of a feature out."),
         ] = None,
+        notify: Annotated[
+            bool,
+            typer.Option("--notify", help="Tell the sinks of mlx.toml when drift begins, and when it ends."),
+        ] = False,
+        textfile: Annotated[
+            Path | None,
+            typer.Option("--textfile", metavar="FILE", help="Numbers for Prometheus' node exporter."),
+        ] = None,
+        pushgateway: Annotated[
+            str | None,
+            typer.Option("--pushgateway", metavar="URL", help="Numbers for a Prometheus Pushgateway."),
+        ] = None,
         log_format: LogFormatOption = None,
         assume_tz: ZoneOption = None,
         report: ReportOption = None,
@@ -110,6 +123,9 @@ def add_commands(app: typer.Typer) -> None:
             entity=entity,
             fail_on=fail_on,
             explain=explain,
+            notify=notify,
+            textfile=textfile,
+            pushgateway=pushgateway,
             report=report,
             junit=junit,
             log_format=log_format,

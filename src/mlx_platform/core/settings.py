@@ -265,7 +265,7 @@ class QuantizationSettings:
     max_rise: str = setting("", pattern=f"({_AMOUNT})?", description="such as 2%rel or 0.1abs")
 
 
-MoveKind = Literal["promote", "rollback", "adopt", "rollout"]
+EventKind = Literal["promote", "rollback", "adopt", "rollout", "drift"]
 
 
 @frozen
@@ -285,7 +285,7 @@ class SinkSettings:
     command: tuple[str, ...] = ()
     models: tuple[str, ...] = ("*",)
     aliases: tuple[str, ...] = ("*",)
-    kinds: tuple[MoveKind, ...] = ("promote", "rollback", "adopt", "rollout")
+    kinds: tuple[EventKind, ...] = ("promote", "rollback", "adopt", "rollout")
     start: Literal["now", "beginning"] = "now"
     timeout: float = setting(10.0, gt=0, le=300, description="seconds for one attempt")
     max_attempts: int = setting(10, ge=1, le=100, description="before an event is parked")

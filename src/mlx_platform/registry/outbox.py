@@ -242,7 +242,7 @@ def message_of(event: Event, labels: Mapping[int, str]) -> Message:
         event: a valid one.
         labels: of the versions it names, as far as they are known.
     """
-    return _message(
+    return make_message(
         # An id is whatever its writer chose; the hash was computed here.
         event.id if _ID.fullmatch(event.id) else event.hash,
         event.kind,
@@ -269,10 +269,11 @@ def trial_message(id: str, actor: str, now: datetime) -> Message:  # noqa: A002 
         ("from_version", "to_version", "from_label", "to_label", "digest"), None
     )
     content = {"number": 0, "model": TEST, "alias": TEST, **nothing, "actor": actor}
-    return _message(id, TEST, now, {**content, "reason": "a test of this sink", "evidence": {}})
+    return make_message(id, TEST, now, {**content, "reason": "a test of this sink", "evidence": {}})
 
 
-def _message(id: str, kind: str, time: datetime, content: Mapping[str, Any]) -> Message:  # noqa: A002 - the field's name
+def make_message(id: str, kind: str, time: datetime, content: Mapping[str, Any]) -> Message:  # noqa: A002 - the field's name
+    """A message of a kind, about whatever its content says."""
     data = {"schema": EVENT_SCHEMA, "id": id, "kind": kind, "time": rfc3339(time), **content}
     return Message(id, {"type": f"mlx.{kind}", "timestamp": rfc3339(time), "data": _plain(data)})
 

@@ -1,31 +1,33 @@
 """`mlx drift`: has the traffic moved away from what the model was trained on?"""
 
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.report import Report, Result
-from mlx_platform.core.settings import DriftSettings
+from mlx_platform.core.report import Result
 from mlx_platform.core.span import time_span
 from mlx_platform.core.text import did_you_mean, printable
-from mlx_platform.core.verdict import Verdict, worst
-from mlx_platform.drift.verdict import FailOn, Level, level_counts
+from mlx_platform.drift.verdict import FailOn
+from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
-from mlx_platform.workflows.drifting.baseline import Baseline, Sources, find_baseline
+from mlx_platform.workflows.drifting.baseline import Sources, find_baseline
 from mlx_platform.workflows.drifting.counting import count_window
-from mlx_platform.workflows.drifting.explain import chosen, explained, explanation
-from mlx_platform.workflows.drifting.judged import Group, judge
+from mlx_platform.workflows.drifting.gauges import gauges_of
+from mlx_platform.workflows.drifting.judged import judge
 from mlx_platform.workflows.drifting.kept import kept_window
-from mlx_platform.workflows.drifting.page import draw, worst_first
-from mlx_platform.workflows.drifting.trend import side_by_side, with_trend
+from mlx_platform.workflows.drifting.notify import listeners, with_notice
+from mlx_platform.workflows.drifting.outcome import Outcome, result_of
 from mlx_platform.workflows.drifting.watched import watched
-from mlx_platform.workflows.drifting.window import Window, make_cut
+from mlx_platform.workflows.drifting.window import make_cut
 from mlx_platform.workflows.reading import make_reading
-from mlx_platform.workflows.reports.write import check_targets, write_reports
+from mlx_platform.workflows.reports.metrics_text import metrics_text
+from mlx_platform.workflows.reports.pushgateway import check_gateway, push
+from mlx_platform.workflows.reports.write import attempt, check_targets, write_reports
 from mlx_platform.workflows.subject import Subject, open_subject
+
+_JOB = "mlx_drift"
 
 
 def measure_drift(
@@ -46,6 +48,9 @@ def measure_drift(
     entity: str | None = None,
     fail_on: str = "drift",
     explain: str | None = None,
+    notify: bool = False,
+    textfile: Path | None = None,
+    pushgateway: str | None = None,
     report: Path | None = None,
     junit: Path | None = None,
     log_format: str | None = None,
@@ -71,6 +76,9 @@ def measure_drift(
         entity: only what this server or model answered, in the words of a log of others.
         fail_on: `drift`, or `warn` to fail on warnings as well.
         explain: a feature whose numbers are worked out step by step.
+        notify: tell the sinks of the settings once the traffic begins to drift, and once it is over.
+        textfile: a file for the numbers as Prometheus' node exporter collects them.
+        pushgateway: the address of a Prometheus Pushgateway that gets them.
         report: a folder for the report.
         junit: a file for JUnit XML.
         log_format: of the traffic log; None finds it out.
@@ -85,8 +93,10 @@ def measure_drift(
         NotFoundError: no such version, file or folder.
         UndecidedError: the version has no baseline.
     """
-    check_targets(report=report, junit=junit)
+    check_targets(report=report, junit=junit, metrics=textfile, metrics_flag="--textfile")
     _check_fail_on(fail_on)
+    if pushgateway is not None:
+        check_gateway(pushgateway)
     if ref is None and baseline is None and reference is None:
         raise UsageError(
             "There is nothing to compare with.", hint="Name a version, or rows or a profile with --baseline."
@@ -97,6 +107,7 @@ def measure_drift(
     cut = make_cut(time_span(since, until, now=now), every=every, zone=zone, by=by, arm=arm, entity=entity)
     with ExitStack() as stack:
         subject = stack.enter_context(open_subject(context, ref)) if ref is not None else None
+        told_of = _version_to_tell_of(context, subject) if notify else None
         against = find_baseline(context, subject, sources)
         window = kept_window(traffic, against.profile, cut)
         if window is None:
@@ -105,8 +116,28 @@ def measure_drift(
             reading = make_reading(subject, names, log_format=log_format, assume_tz=assume_tz)
             window = count_window(context, subject, against.profile, look, traffic, cut, reading)
         window.roles = tuple(role for role in window.roles if role in against.roles)
-    result = _result(context, subject, against, window, cast("FailOn", fail_on), explain)
-    return write_reports(result, report=report, junit=junit)
+    settings, fails = context.settings.drift, cast("FailOn", fail_on)
+    groups = judge(window, settings, fails, now=context.clock())
+    outcome = Outcome(subject, against, window, groups, settings, fails)
+    result = result_of(outcome, explain)
+    gauges = gauges_of(subject, groups, cut.by, context.clock())
+    result = replace(result, report=replace(result.report, gauges=gauges))
+    if told_of is not None:
+        result = with_notice(context, result, told_of, outcome)
+    if pushgateway is not None:
+        of = {"model": subject.name} if subject else {}
+        result = attempt(result, lambda: push(pushgateway, metrics_text(gauges), _JOB, of))
+    return write_reports(result, report=report, junit=junit, metrics=textfile)
+
+
+def _version_to_tell_of(context: Context, subject: Subject | None) -> Version:
+    if subject is None or subject.version is None:
+        raise UsageError(
+            "--notify is about a registered version, whose state it keeps.",
+            hint="Name one: mlx drift NAME@production --traffic DIR --notify",
+        )
+    listeners(context, subject.name)
+    return subject.version
 
 
 def _check_fail_on(fail_on: str) -> None:
@@ -115,98 +146,3 @@ def _check_fail_on(fail_on: str) -> None:
             f"--fail-on takes drift or warn, not {printable(fail_on, 40)!r}.",
             hint=did_you_mean(fail_on, get_args(FailOn)),
         )
-
-
-def _result(
-    context: Context,
-    subject: Subject | None,
-    baseline: Baseline,
-    window: Window,
-    fail_on: FailOn,
-    explain: str | None,
-) -> Result:
-    settings = context.settings.drift
-    groups = judge(window, settings, fail_on, now=context.clock())
-    by = window.cut.by
-    data: dict[str, Any] = {
-        "model": subject.document() if subject else None,
-        "baseline": {
-            "id": baseline.profile.baseline_id,
-            "rows": baseline.profile.rows,
-            "source": baseline.source,
-        },
-        "window": window.document(),
-        "policy": {**asdict(settings), "fail_on": fail_on},
-    }
-    if by is None:
-        data |= _document(groups[0], settings, explain)
-    else:
-        data["by"] = by
-        data["groups"] = [{by: group.name, **_document(group, settings, explain)} for group in groups]
-    pages = [_page(subject, baseline, window, group, settings, fail_on) for group in groups]
-    if explain is not None:
-        pages = [
-            _explained(page, group, settings, explain) for page, group in zip(pages, groups, strict=True)
-        ]
-    return Result(
-        command="drift",
-        data=data,
-        report=pages[0] if by is None else side_by_side(groups, pages, by),
-        verdict=worst(group.verdict for group in groups),
-        warnings=(
-            *baseline.warnings,
-            *window.warnings(),
-            *_warnings(baseline, window, groups),
-            *(subject.warnings if subject else ()),
-        ),
-    )
-
-
-def _explained(page: Report, group: Group, settings: DriftSettings, name: str) -> Report:
-    found = group.whole.features
-    return explained(page, chosen(found, name), settings, len(found)) if found else page
-
-
-def _document(group: Group, settings: DriftSettings, explain: str | None) -> dict[str, Any]:
-    found = worst_first(group.whole.features)
-    document: dict[str, Any] = {
-        "rows": group.whole.rows,
-        "verdict": str(group.verdict),
-        "verdict_counts": level_counts(found),
-        "features": [feature.document() for feature in found],
-    }
-    if explain is not None and found:
-        document["explanation"] = explanation(chosen(found, explain), settings)
-    if group.trend:
-        document["windows"] = [each.document() for each in group.trend]
-        document["latest"] = group.latest.span.document() if group.latest else None
-    return document
-
-
-def _page(
-    subject: Subject | None,
-    baseline: Baseline,
-    window: Window,
-    group: Group,
-    settings: DriftSettings,
-    fail_on: FailOn,
-) -> Report:
-    page = draw(subject, baseline, window, worst_first(group.whole.features), settings, fail_on)
-    return with_trend(page, group, window.cut.grid) if window.cut.grid else page
-
-
-def _warnings(baseline: Baseline, window: Window, groups: Sequence[Group]) -> list[str]:
-    warnings = []
-    if "output" not in window.roles and baseline.profile.of_role("output"):
-        warnings.append("A plain data file holds no answers of the model: only inputs are compared.")
-    for group in groups:
-        of = f"{group.name}: " if group.name else ""
-        found = group.whole.features
-        undecided = level_counts(found)[Level.INSUFFICIENT]
-        if 0 < undecided < len(found):
-            warnings.append(f"{of}{undecided} of {len(found)} features have too few rows to be judged.")
-        if group.latest and group.latest.verdict is Verdict.UNDECIDED is not group.whole.verdict:
-            warnings.append(
-                f"{of}The newest whole window has too few rows to be judged by itself: {group.latest.rows:,}."
-            )
-    return warnings

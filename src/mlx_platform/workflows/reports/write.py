@@ -24,7 +24,11 @@ Writer = Callable[[], None]
 
 
 def check_targets(
-    *, report: Path | None = None, junit: Path | None = None, metrics: Path | None = None
+    *,
+    report: Path | None = None,
+    junit: Path | None = None,
+    metrics: Path | None = None,
+    metrics_flag: str = "--gitlab-metrics",
 ) -> None:
     """Refuse places that can hold no report, before anything is worked out for nothing.
 
@@ -33,7 +37,7 @@ def check_targets(
     """
     if report and report.exists() and not report.is_dir():
         raise UsageError(f"{report} is a file; --report takes a folder.")
-    for path, flag in ((junit, "--junit"), (metrics, "--gitlab-metrics")):
+    for path, flag in ((junit, "--junit"), (metrics, metrics_flag)):
         if path and path.is_dir():
             raise UsageError(f"{path} is a folder; {flag} takes a file.")
 
