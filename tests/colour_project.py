@@ -1,5 +1,6 @@
 """A registry with two versions of `colours`, made once per session, and a clock that tests set."""
 
+import hashlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -75,3 +76,17 @@ def evaluation(version: Version, numbers: Mapping[str, Any]) -> Evidence:
         numbers=numbers,
         tools={},
     )
+
+
+def damage(project: ColourProject, ref: str) -> None:
+    """Spoil the bytes of a version, here and in the cache."""
+    version = project.context.catalog.resolve(ref)
+    shutil.rmtree(project.folder / "cache")
+    (path,) = [
+        path for path in (project.folder / "mlx-artifacts").rglob("model.onnx") if _is_of(path, version)
+    ]
+    path.write_bytes(b"")
+
+
+def _is_of(model: Path, version: Version) -> bool:
+    return hashlib.sha256((model.parent / "manifest.json").read_bytes()).hexdigest() == version.digest

@@ -5,15 +5,16 @@ from datetime import timedelta
 from pathlib import Path
 
 from mlx_platform.core.clock import parse_duration, rfc3339
-from mlx_platform.core.errors import MlxError, NotFoundError, UsageError
+from mlx_platform.core.errors import IntegrityError, MlxError, NotFoundError, UsageError
 from mlx_platform.core.evidence import Evidence
 from mlx_platform.core.report import Result
 from mlx_platform.core.span import Grid, Span, make_grid, time_span, time_zone
 from mlx_platform.core.text import did_you_mean, printable
-from mlx_platform.core.verdict import Check, verdict_of
+from mlx_platform.core.verdict import Check, Verdict, verdict_of
 from mlx_platform.evaluation.custom import custom_metrics
 from mlx_platform.evaluation.gates import DatasetRules, check_task
 from mlx_platform.evaluation.judge import finite
+from mlx_platform.traffic.log import has_segments, read_log
 from mlx_platform.traffic.readers.opening import open_log
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.evaluation.asking import asked_of, evaluated_task
@@ -62,44 +63,42 @@ def evaluate_online(
     span = time_span(asked.since, asked.until, now=context.clock())
     grid = make_grid(asked.every, time_zone(asked.zone))
     patience = parse_duration(asked.patience) if asked.patience else None
+    found, broken = [], []
     refs = versions_in(context, asked.ref, span)
-    found = []
     for place, ref in enumerate(refs):
-        one = _version(context, asked, ref, span, grid, patience, last=place == len(refs) - 1)
-        if one is not None:
-            found.append(one)
-    return write_reports(result_of(found, asked, grid), report=report, junit=junit)
+        try:
+            found.append(_version(context, asked, ref, span, grid, patience))
+        except (NotFoundError, IntegrityError) as error:
+            if place == len(refs) - 1:
+                raise
+            broken.append(
+                Check("evaluation online", Verdict.ERROR, "", "", error.message, "online", part=ref)
+            )
+    answered = [one for one in found if one.online.joined.fates.answered]
+    return write_reports(result_of(answered or found[-1:], asked, grid, broken), report=report, junit=junit)
+
+
+def _answered_any(asked: Asked, ref: str, span: Span) -> bool:
+    """Whether a log of ours holds an answer of a version; one that is gone for long is nobody's concern."""
+    name, _slash, number = ref.rpartition("/")
+    if not has_segments(asked.traffic):
+        return False
+    records, _stats = read_log(asked.traffic, model=name, version=number, since=span.since, until=span.until)
+    return next(records, None) is not None
 
 
 def _version(
-    context: Context,
-    asked: Asked,
-    ref: str,
-    span: Span,
-    grid: Grid,
-    patience: timedelta | None,
-    *,
-    last: bool,
-) -> Found | None:
-    """What a version did; None for an earlier holder of the alias that is gone or answered nothing."""
-    try:
-        with open_subject(context, ref) as subject:
-            question = _question(context, asked, subject)
-            labels = read_labels(asked.labels, asked.traffic, asked.label, since=span.since)
-            joined = _join(context, asked, subject, question, labels, span, grid, patience)
-            if not joined.fates.answered and not last:
-                return None
-            summary = None
-            if subject.version is not None:
-                summary = context.catalog.evidence(subject.version).get("evaluation")
-            online = measure_online(context, subject, joined, question, summary)
-            checks = checks_of(online)
-            evidence, problem = _keep(context, asked, online, checks, span)
-            return Found(online, labels, checks, evidence, problem)
-    except NotFoundError:
-        if last:
-            raise
-        return None  # deleted since: what it answered is counted with the labels of other versions
+    context: Context, asked: Asked, ref: str, span: Span, grid: Grid, patience: timedelta | None
+) -> Found:
+    with open_subject(context, ref) as subject:
+        question = _question(context, asked, subject)
+        labels = read_labels(asked.labels, asked.traffic, asked.label, since=span.since)
+        joined = _join(context, asked, subject, question, labels, span, grid, patience)
+        offline = context.catalog.evidence(subject.version).get("evaluation") if subject.version else None
+        online = measure_online(context, subject, joined, question, offline)
+        checks = checks_of(online)
+        evidence, problem = _keep(context, asked, online, checks, span)
+        return Found(online, labels, checks, evidence, problem)
 
 
 def _question(context: Context, asked: Asked, subject: Subject) -> Question:

@@ -1,7 +1,5 @@
 """Nights as a scheduler brings them about, on a real registry and a real log."""
 
-import hashlib
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,13 +9,12 @@ from pathlib import Path
 import orjson
 import pytest
 from answered import wrong_answer
-from colour_project import DAY, MOVED, ColourProject
+from colour_project import DAY, MOVED, ColourProject, damage
 
 from mlx_platform.core.errors import IntegrityError, UnavailableError, UsageError
 from mlx_platform.core.files import file_lock
 from mlx_platform.core.report import Result
 from mlx_platform.core.verdict import Verdict
-from mlx_platform.registry.version import Version
 from mlx_platform.traffic.record import Record
 from mlx_platform.workflows.nightly import check_nights
 from mlx_platform.workflows.nights.look import Request
@@ -239,20 +236,6 @@ def test_the_worst_examples_come_first(project, traffic):
     worst = run(project).data["worst"]
 
     assert [one["request_id"] for one in worst[:2]] == ["r-390", "r-380"]
-
-
-def damage(project: ColourProject, ref: str) -> None:
-    """Spoil the bytes of a version, here and in the cache."""
-    version = project.context.catalog.resolve(ref)
-    shutil.rmtree(project.folder / "cache")
-    (path,) = [
-        path for path in (project.folder / "mlx-artifacts").rglob("model.onnx") if digest_of(path, version)
-    ]
-    path.write_bytes(b"")
-
-
-def digest_of(model: Path, version: Version) -> bool:
-    return hashlib.sha256((model.parent / "manifest.json").read_bytes()).hexdigest() == version.digest
 
 
 def test_an_earlier_version_whose_package_is_damaged_is_an_error_and_the_other_is_judged(project, traffic):

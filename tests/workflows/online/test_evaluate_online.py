@@ -8,13 +8,15 @@ import numpy as np
 import orjson
 import pytest
 from answered import answered, answered_each, encoded, write_log
-from colour_project import DAY, ColourProject, evaluation
+from colour_project import DAY, ColourProject, damage, evaluation
 from linear_models import LABELS, classifier, colours, pack, regressor
 
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import NotFoundError, UsageError
 from mlx_platform.core.report import Result
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.inference.model import Model
+from mlx_platform.inference.package import open_package
 from mlx_platform.registry.version import Lineage
 from mlx_platform.traffic.feedback import Feedback, FeedbackWriter
 from mlx_platform.workflows.evaluate_online import evaluate_online
@@ -337,6 +339,43 @@ def test_evidence_counts_for_a_promotion_only_if_it_was_judged_by_the_settings(p
     assert (asked().verdict, asked().report.checks[0].measured) == (Verdict.UNDECIDED, "other limit")
     assert run(project, labels=path).data["differences"]["accuracy"]["margin"] == 0.05
     assert asked().verdict is Verdict.PASS
+
+
+def test_a_version_that_answered_nothing_is_left_out_and_one_that_is_damaged_is_an_error(
+    project, served, offline, csv
+):
+    offline("colours/1")
+    project.promote(1, DAY - timedelta(days=1))
+    project.promote(2, DAY + timedelta(days=3))
+    path = csv(served("colours/1", days=2))
+
+    result = run(project, "colours@production", labels=path)
+    assert (result.verdict, result.data["model"]["ref"]) == (Verdict.PASS, "colours/1")
+
+    damage(project, "colours/1")
+    result = run(project, "colours@production", labels=path)
+    assert result.exit_code == 7
+    assert {check.part: check.verdict for check in result.report.checks} == {
+        "colours/1": Verdict.ERROR,
+        "colours/2": Verdict.UNDECIDED,
+    }
+    offline("colours/2")
+    later = csv(served("colours/2", since=DAY + timedelta(days=4), first=10_000))
+    project.now += timedelta(days=7)
+    since = rfc3339(DAY + timedelta(days=2, hours=12))
+    assert run(project, "colours@production", labels=later, since=since).exit_code == 0
+
+
+def test_gates_alone_decide_about_a_model_that_is_not_registered(project, served, csv):
+    package = pack(classifier(project.folder / "loose", 5 * np.eye(3))).root
+    model = Model.load(open_package(package), name=package.name, device="cpu")
+    features, _codes = colours(500, seed=3)
+    times = [DAY + number * timedelta(minutes=1) for number in range(500)]
+    write_log(project.folder / "traffic", answered_each(model, features, times))
+    path = csv({f"r-{k}": LABELS[answer] for k, answer in enumerate(features.argmax(axis=1).tolist())})
+
+    assert run(project, str(package), labels=path).exit_code == 7
+    assert run(project, str(package), labels=path, gate_expressions=("accuracy>=0.9",)).exit_code == 0
 
 
 @pytest.mark.parametrize(

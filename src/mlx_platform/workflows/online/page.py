@@ -47,6 +47,9 @@ def _gap_check(online: Online, metric: str, gap: Gap | None) -> Check:
     if gap is None:
         one = online.measurements[metric]
         measured = shown(one.value, one.lower, one.upper)
+        if not online.subject.sealed:
+            nothing = "no offline evaluation is kept of what is not registered and sealed"
+            return Check(name, Verdict.UNDECIDED, measured, "as offline", "", "online", skipped=nothing)
         problem = "there is no offline evaluation of this version to compare with"
         if online.offline is not None:
             problem = "the offline evaluation did not measure it"

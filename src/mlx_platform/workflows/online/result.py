@@ -33,9 +33,16 @@ class Found:
     problem: MlxError | None
 
 
-def result_of(found: Sequence[Found], asked: Asked, grid: Grid) -> Result:
-    """The result of the version that came last, with those before it."""
-    several = len(found) > 1
+def result_of(found: Sequence[Found], asked: Asked, grid: Grid, broken: Sequence[Check] = ()) -> Result:
+    """The result of the version that came last, with those before it.
+
+    Args:
+        found: of each version, the last one last.
+        asked: what was asked for.
+        grid: how time was cut.
+        broken: versions that could not be asked any more.
+    """
+    several = len(found) + len(broken) > 1
     checks = tuple(
         replace(check, part=", ".join(filter(None, (one.online.subject.ref, check.part))))
         if several
@@ -43,6 +50,7 @@ def result_of(found: Sequence[Found], asked: Asked, grid: Grid) -> Result:
         for one in found
         for check in one.checks
     )
+    checks = (*checks, *broken)
     last = found[-1]
     report = Report(
         title=f"Online evaluation of {last.online.subject.ref}",
