@@ -71,9 +71,9 @@ def evaluate_online(
         except (NotFoundError, IntegrityError) as error:
             if place == len(refs) - 1:
                 raise
-            broken.append(
-                Check("evaluation online", Verdict.ERROR, "", "", error.message, "online", part=ref)
-            )
+            if _answered_any(asked, ref, span):
+                message = error.message
+                broken.append(Check("evaluation online", Verdict.ERROR, "", "", message, "online", part=ref))
     answered = [one for one in found if one.online.joined.fates.answered]
     return write_reports(result_of(answered or found[-1:], asked, grid, broken), report=report, junit=junit)
 
