@@ -225,10 +225,10 @@ def test_the_worst_examples_come_first(project, traffic):
 
     def change(record: Record) -> Record | None:
         number = int(record.request_id.removeprefix("r-"))
-        if number % 10:
+        if number % 10 or not number:
             return None
         told = record.outputs["confidence"]
-        data = [cell * (1 - number / 1000) for cell in told["data"]]
+        data = [cell + number for cell in told["data"]]
         return replace(record, outputs={**record.outputs, "confidence": {**told, "data": data}})
 
     traffic("colours/1", change=change)

@@ -186,7 +186,7 @@ def _value(request: Request, column: str) -> str:
 
 
 def severity(mismatch: Mismatch) -> float:
-    """How far an answer is off: the largest relative difference of its numbers, infinite for all else."""
+    """How far an answer is off: the largest difference of its numbers, infinite for all else."""
     if not mismatch.outputs:
         return math.inf
     found = 0.0
@@ -194,5 +194,5 @@ def severity(mismatch: Mismatch) -> float:
         if output.disagreeing:
             other = any(reason != "value" for reason in output.reasons)
             # A label, or any other value that is no number, has no distance.
-            found = max(found, math.inf if other or not output.largest else output.largest_relative)
+            found = max(found, math.inf if other else output.largest or math.inf)
     return found

@@ -169,10 +169,8 @@ def _summary(record: Record, check: Check, stage: str) -> str:
 def _facts(subject: Subject, record: Record) -> Iterable[Fact]:
     yield Fact("version", f"{subject.ref}, digest {subject.package.digest[:12]}")
     yield Fact("answered", f"{both_zones(record.time)} by {printable(record.server_id, 64)}")
-    yield Fact(
-        "request",
-        f"{record.endpoint}, {plural(record.rows, 'row')}, in a batch of {record.batch_rows or '?'}",
-    )
+    batch = f", in a batch of {record.batch_rows:,}" if record.batch_rows else ""
+    yield Fact("request", f"{record.endpoint}, {plural(record.rows, 'row')}{batch}")
 
 
 def _request_document(record: Record) -> dict[str, Any]:
@@ -219,7 +217,7 @@ def _sections(
     stages = [name for name in CAUSES if name in record.hashes or name in hashes]
     rows = tuple(_stage_row(name, record.hashes.get(name), hashes.get(name)) for name in stages)
     if rows:
-        yield Table("Stages", ("stage", "logged", "anew", "", "if it differs"), rows)
+        yield Table("Stages", ("stage", "logged", "anew", ""), rows)
     if request is None:
         return
     inputs = shown(request.inputs) if show_values else described(request.inputs)
@@ -229,7 +227,6 @@ def _sections(
     )
     if found is None:
         return
-    logged, anew = (shown(arrays) if show_values else {} for arrays in (request.outputs, found.answers))
     outputs = tuple(
         (
             printable(name, 60),
@@ -237,18 +234,18 @@ def _sections(
             f"{one.disagreeing:,}",
             f"{one.largest:.3g}",
             ", ".join(one.reasons),
-            *((logged.get(name, ""), anew.get(name, "")) if show_values else ()),
         )
         for name, one in found.answer.outputs.items()
     )
-    columns = ("output", "elements", "differ", "largest difference", "reasons")
-    yield Table(
-        "Outputs", (*columns, "logged", "anew") if show_values else columns, outputs, numeric=(1, 2, 3)
-    )
+    columns = ("output", "elements", "differ", "by at most", "reasons")
+    yield Table("Outputs", columns, outputs, numeric=(1, 2, 3))
+    if show_values:
+        logged, anew = shown(request.outputs), shown(found.answers)
+        names = dict.fromkeys((*logged, *anew))
+        answers = tuple((printable(name, 60), logged.get(name, ""), anew.get(name, "")) for name in names)
+        yield Table("Answers", ("output", "logged", "anew"), answers)
 
 
 def _stage_row(name: str, logged: str | None, anew: str | None) -> tuple[str, ...]:
-    same = "same" if logged == anew else "differs"
-    if logged is None or anew is None:
-        same = ""
-    return name, printable(logged or _NO_HASH, 40), anew or "not computed", same, CAUSES[name]
+    told = "" if logged is None or anew is None else "same" if logged == anew else f"differs: {CAUSES[name]}"
+    return name, printable(logged or _NO_HASH, 40), anew or "not computed", told

@@ -1,6 +1,7 @@
 """What requests hold, in words or as it is."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -32,5 +33,10 @@ def shown(arrays: Mapping[str, Array]) -> dict[str, str]:
     for name, array in arrays.items():
         cells = np.asarray(array).reshape(-1)[:_CELLS].tolist()
         more = ", …" if array.size > _CELLS else ""
-        found[name] = printable(", ".join(map(str, cells)), _TEXT) + more
+        found[name] = printable(", ".join(map(_cell, cells)), _TEXT) + more
     return found
+
+
+def _cell(value: Any) -> str:
+    """A float with as many digits as tell single precision apart."""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
