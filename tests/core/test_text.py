@@ -1,6 +1,6 @@
 import pytest
 
-from mlx_platform.core.text import did_you_mean, first_line, listed, plural, printable
+from mlx_platform.core.text import did_you_mean, first_line, listed, plural, printable, spark
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,8 @@ def test_a_long_list_of_names_says_how_many_it_leaves_out() -> None:
 def test_an_error_is_told_by_its_first_line_and_one_that_says_nothing_by_its_type() -> None:
     assert first_line(ValueError("\n  No such thing.\nTraceback")) == "No such thing"
     assert first_line(ValueError()) == "ValueError"
+
+
+def test_numbers_become_bars_of_a_line_and_what_is_none_a_gap() -> None:
+    assert spark([0.0, 0.5, 1.0]) == "▁▅█"
+    assert spark([float("nan"), -0.1, 1.1]) == "   "

@@ -98,6 +98,10 @@ def add_commands(app: typer.Typer) -> None:
             str | None,
             typer.Option("--pushgateway", metavar="URL", help="Numbers for a Prometheus Pushgateway."),
         ] = None,
+        evidently: Annotated[
+            bool,
+            typer.Option("--evidently", help="Evidently's page in the report, and its scores beside ours."),
+        ] = False,
         log_format: LogFormatOption = None,
         assume_tz: ZoneOption = None,
         report: ReportOption = None,
@@ -126,6 +130,7 @@ def add_commands(app: typer.Typer) -> None:
             notify=notify,
             textfile=textfile,
             pushgateway=pushgateway,
+            evidently=evidently,
             report=report,
             junit=junit,
             log_format=log_format,

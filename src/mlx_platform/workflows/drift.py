@@ -14,6 +14,7 @@ from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.baseline import Sources, find_baseline
 from mlx_platform.workflows.drifting.counting import count_window
+from mlx_platform.workflows.drifting.evidently import Rows, check_evidently, with_evidently
 from mlx_platform.workflows.drifting.gauges import gauges_of
 from mlx_platform.workflows.drifting.judged import judge
 from mlx_platform.workflows.drifting.kept import kept_window
@@ -51,6 +52,7 @@ def measure_drift(
     notify: bool = False,
     textfile: Path | None = None,
     pushgateway: str | None = None,
+    evidently: bool = False,
     report: Path | None = None,
     junit: Path | None = None,
     log_format: str | None = None,
@@ -79,6 +81,7 @@ def measure_drift(
         notify: tell the sinks of the settings once the traffic begins to drift, and once it is over.
         textfile: a file for the numbers as Prometheus' node exporter collects them.
         pushgateway: the address of a Prometheus Pushgateway that gets them.
+        evidently: also write Evidently's own page into the report's folder, and its scores beside ours.
         report: a folder for the report.
         junit: a file for JUnit XML.
         log_format: of the traffic log; None finds it out.
@@ -97,6 +100,7 @@ def measure_drift(
     _check_fail_on(fail_on)
     if pushgateway is not None:
         check_gateway(pushgateway)
+    check_evidently(wanted=evidently, report=report, baseline=baseline)
     if ref is None and baseline is None and reference is None:
         raise UsageError(
             "There is nothing to compare with.", hint="Name a version, or rows or a profile with --baseline."
@@ -109,17 +113,21 @@ def measure_drift(
         subject = stack.enter_context(open_subject(context, ref)) if ref is not None else None
         told_of = _version_to_tell_of(context, subject) if notify else None
         against = find_baseline(context, subject, sources)
+        look = watched(subject.package if subject else None, against.profile)
+        names = tuple(feature.name for feature in against.profile.of_role("input"))
+        reading = make_reading(subject, names, log_format=log_format, assume_tz=assume_tz)
         window = kept_window(traffic, against.profile, cut)
         if window is None:
-            look = watched(subject.package if subject else None, against.profile)
-            names = tuple(feature.name for feature in against.profile.of_role("input"))
-            reading = make_reading(subject, names, log_format=log_format, assume_tz=assume_tz)
             window = count_window(context, subject, against.profile, look, traffic, cut, reading)
+        elif evidently:
+            raise UsageError("Evidently compares rows, and counts that were kept hold none.")
         window.roles = tuple(role for role in window.roles if role in against.roles)
-    settings, fails = context.settings.drift, cast("FailOn", fail_on)
-    groups = judge(window, settings, fails, now=context.clock())
-    outcome = Outcome(subject, against, window, groups, settings, fails)
-    result = result_of(outcome, explain)
+        settings, fails = context.settings.drift, cast("FailOn", fail_on)
+        groups = judge(window, settings, fails, now=context.clock())
+        outcome = Outcome(subject, against, window, groups, settings, fails)
+        result = result_of(outcome, explain)
+        if evidently and report and baseline:
+            result = with_evidently(context, result, outcome, Rows(look, baseline, traffic, reading), report)
     gauges = gauges_of(subject, groups, cut.by, context.clock())
     result = replace(result, report=replace(result.report, gauges=gauges))
     if told_of is not None:

@@ -2,8 +2,9 @@ import math
 
 import pytest
 
-from mlx_platform.core.report import Matrix, Plot, Points, Span, Spans
-from mlx_platform.workflows.reports.charts import heat, is_large, matrix_map
+from mlx_platform.core.report import HeatMap, Matrix, Plot, Points, Report, Result, Span, Spans
+from mlx_platform.workflows.reports.charts import heat, heat_cells, is_large, matrix_map
+from mlx_platform.workflows.reports.html import html_page
 from mlx_platform.workflows.reports.plot import draw_plot
 from mlx_platform.workflows.reports.spans import WIDTH, draw_spans
 
@@ -108,3 +109,28 @@ def test_labels_of_dots_that_are_close_stand_below_each_other() -> None:
     assert first.y == second.y
     assert abs(first.line - second.line) >= 12
     assert far.line == far.y
+
+
+def test_a_heat_map_writes_its_numbers_and_grows_no_darker_than_its_darkest() -> None:
+    section = HeatMap("t", ("a",), ("1", "2", "3", "4"), ((0.0, 0.25, 9.0, math.nan),), darkest=0.5)
+
+    cells = heat_cells(section, 0)
+
+    assert [(cell.share, cell.text) for cell in cells] == [
+        ("0.000", "0.00"),
+        ("0.500", "0.25"),
+        ("1.000", "9.00"),
+        ("0", ""),
+    ]
+
+
+def test_a_heat_map_is_a_table_of_the_page() -> None:
+    section = HeatMap("Heat", ("<b>",), ("w1",), ((0.125,),), darkest=0.5, note="a note")
+    result = Result("c", {}, Report("t", "s", details=(section,)))
+
+    page = html_page(result)
+
+    assert "&lt;b&gt;" in page
+    assert "--h:0.250" in page
+    assert ">0.12<" in page
+    assert "a note" in page
