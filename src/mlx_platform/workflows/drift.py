@@ -10,6 +10,7 @@ from mlx_platform.core.report import Result
 from mlx_platform.core.span import time_span
 from mlx_platform.core.text import did_you_mean, printable
 from mlx_platform.drift.verdict import FailOn
+from mlx_platform.drift.watched import watched
 from mlx_platform.registry.version import Version
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.baseline import Sources, find_baseline
@@ -20,7 +21,6 @@ from mlx_platform.workflows.drifting.judged import judge
 from mlx_platform.workflows.drifting.kept import kept_window
 from mlx_platform.workflows.drifting.notify import listeners, with_notice
 from mlx_platform.workflows.drifting.outcome import Outcome, result_of
-from mlx_platform.workflows.drifting.watched import watched
 from mlx_platform.workflows.drifting.window import make_cut
 from mlx_platform.workflows.reading import make_reading
 from mlx_platform.workflows.reports.metrics_text import metrics_text

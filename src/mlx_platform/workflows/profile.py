@@ -12,13 +12,13 @@ from mlx_platform.core.text import plural
 from mlx_platform.drift.account import Account, count_file
 from mlx_platform.drift.profile import Profile
 from mlx_platform.drift.shard import Shard, merge
+from mlx_platform.drift.watched import watched
 from mlx_platform.traffic.readers.files import log_files
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.baseline import Sources, build_baseline, find_baseline, told
 from mlx_platform.workflows.drifting.counting import count_window, is_file_of_rows
 from mlx_platform.workflows.drifting.kept import read_shard
 from mlx_platform.workflows.drifting.taking import Taking
-from mlx_platform.workflows.drifting.watched import watched
 from mlx_platform.workflows.drifting.window import Window, make_cut
 from mlx_platform.workflows.reading import make_reading
 from mlx_platform.workflows.subject import open_subject

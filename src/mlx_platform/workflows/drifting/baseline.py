@@ -14,10 +14,10 @@ from mlx_platform.drift.extract.inputs import InputFeatures
 from mlx_platform.drift.feature import Role
 from mlx_platform.drift.profile import Profile
 from mlx_platform.drift.refit import refit
+from mlx_platform.drift.watched import watched
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.counting import count_window, is_file_of_rows
 from mlx_platform.workflows.drifting.profiling import answered_rows, profile_log, profile_rows
-from mlx_platform.workflows.drifting.watched import watched
 from mlx_platform.workflows.drifting.window import Cut
 from mlx_platform.workflows.reading import make_reading
 from mlx_platform.workflows.subject import Subject, open_model

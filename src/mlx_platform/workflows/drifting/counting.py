@@ -15,13 +15,13 @@ from mlx_platform.drift.profile import Profile
 from mlx_platform.drift.shard import Place
 from mlx_platform.drift.strata import Strata, share_of
 from mlx_platform.drift.values import Column
+from mlx_platform.drift.watched import Watched
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.readers.opening import OURS, Reading, log_format, open_log
 from mlx_platform.traffic.record import Record
 from mlx_platform.traffic.rows import RowBatch, row_batches
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.parquet import chunks, is_plain, open_table
-from mlx_platform.workflows.drifting.watched import Watched
 from mlx_platform.workflows.drifting.window import Cut, Window, check_windows
 from mlx_platform.workflows.inputs import left_out
 from mlx_platform.workflows.subject import Subject

@@ -19,6 +19,7 @@ from mlx_platform.core.report import Result, Table
 from mlx_platform.core.tensors import Array, Columns
 from mlx_platform.core.text import first_line, plural, printable
 from mlx_platform.drift.verdict import FeatureDrift
+from mlx_platform.drift.watched import Watched
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.readers.opening import Reading
 from mlx_platform.workflows.context import Context
@@ -26,7 +27,6 @@ from mlx_platform.workflows.drifting.counting import is_file_of_rows, log_batche
 from mlx_platform.workflows.drifting.outcome import Outcome
 from mlx_platform.workflows.drifting.page import worst_first
 from mlx_platform.workflows.drifting.profiling import source_rows
-from mlx_platform.workflows.drifting.watched import Watched
 from mlx_platform.workflows.drifting.window import Window
 
 ROWS = 50_000

@@ -1,6 +1,6 @@
 import numpy as np
 
-from mlx_platform.workflows.drifting.watched import Watched
+from mlx_platform.drift.watched import Watched
 
 
 def test_codes_in_a_tensor_are_compared_as_the_categories_they_stand_for() -> None:
