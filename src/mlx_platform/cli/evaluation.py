@@ -30,10 +30,27 @@ def _column(flag: str, about: str) -> typer.models.OptionInfo:
     return found
 
 
-def _refuse(options: Mapping[str, object], why: str) -> None:
-    """Refuse options that mean nothing here."""
-    given = [name for name, value in options.items() if value]
+_SAME = ("data", "against", "weight", "group", "query", "aa", "latency", "threads")
+_OFFLINE = {
+    **{name: f"--{name}" for name in _SAME},
+    **{"row_id": "--id", "disjoint_from": "--disjoint-from"},
+    **{"batch_size": "--batch-size", "gitlab_metrics": "--gitlab-metrics"},
+}
+_ONLINE = {
+    **{name: f"--{name}" for name in ("labels", "since", "until", "every", "zone", "metric")},
+    "max_difference": "--max-difference",
+    "max_delay": "--max-delay",
+    "log_format": "--format",
+    "assume_tz": "--assume-tz",
+}
+
+
+def _check_form(values: Mapping[str, object]) -> None:
+    """Refuse options of one form of the command beside the other's; they come by parameter."""
+    live = values["traffic"] is not None
+    given = [flag for name, flag in (_OFFLINE if live else _ONLINE).items() if values[name]]
     if given:
+        why = "--traffic measures what was answered" if live else "There is no --traffic"
         raise UsageError(f"{why}, so {', '.join(given)} cannot be used.", hint="See: mlx eval --help")
 
 
@@ -183,26 +200,8 @@ def add_commands(app: typer.Typer) -> None:
         offline evaluation.
         """
         _ = gates_schema  # printed before anything else was read
-        offline: dict[str, object] = {
-            "--data": data,
-            "--against": against,
-            "--id": row_id,
-            "--weight": weight,
-            "--group": group,
-        }
-        offline |= {"--query": query, "--disjoint-from": disjoint_from, "--aa": aa, "--latency": latency}
-        offline |= {"--batch-size": batch_size, "--threads": threads, "--gitlab-metrics": gitlab_metrics}
-        online: dict[str, object] = {
-            "--labels": labels,
-            "--since": since,
-            "--until": until,
-            "--every": every,
-            "--zone": zone,
-        }
-        online |= {"--metric": metric, "--max-difference": max_difference, "--max-delay": max_delay}
-        online |= {"--format": log_format, "--assume-tz": assume_tz}
+        _check_form(locals())
         if traffic is not None:
-            _refuse(offline, "--traffic measures what was answered")
             from mlx_platform.workflows.evaluate_online import evaluate_online
             from mlx_platform.workflows.online.asked import Asked
 
@@ -226,7 +225,6 @@ def add_commands(app: typer.Typer) -> None:
                 assume_tz=assume_tz,
             )
             return evaluate_online(run.context, asked, report=report, junit=junit)
-        _refuse(online, "There is no --traffic")
         if data is None:
             raise UsageError("There is nothing to measure.", hint="Name labelled rows with --data FILE.")
         from mlx_platform.evaluation.gates import DatasetRules

@@ -12,11 +12,10 @@ from mlx_platform.core.errors import MlxError, UsageError
 from mlx_platform.core.files import file_lock, recover_folders
 from mlx_platform.core.report import Result
 from mlx_platform.core.span import time_zone
-from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.nights.kept import FOLDER, KeptNight, keep_night, kept_nights
 from mlx_platform.workflows.nights.look import Request, look_at
-from mlx_platform.workflows.nights.page import account_of, night_result, with_missed
+from mlx_platform.workflows.nights.page import account_of, broken_night, night_result, with_missed
 from mlx_platform.workflows.nights.window import Night, missed_nights, night_before
 from mlx_platform.workflows.reports.write import attempt, check_targets, write_reports
 from mlx_platform.workflows.subject import open_subject
@@ -61,28 +60,15 @@ def check_nights(
     with _alone(context, report) if report else nullcontext():
         kept, warnings = _kept(context, asked, report)
         missed = missed_nights(last, cut_in, catch_up, [night.until for night in kept], now=now)
-        results, broken = [], []
-        for night in (*missed, newest):
+        broken = []
+        results = []
+        for night in missed:
             try:
-                account, result = _checked(context, asked, night, kept, report)
+                results.append(_checked(context, asked, night, kept, report))
             except MlxError as error:
-                if night is newest:
-                    raise
                 # Missed it stays, and the newest night must be looked at all the same.
-                broken.append(
-                    Check(
-                        "agreement",
-                        Verdict.ERROR,
-                        "",
-                        "",
-                        error.message,
-                        "missed nights",
-                        part=f"night {night.key}",
-                    )
-                )
-                continue
-            kept = [*(one for one in kept if one.key != account.key), account]
-            results.append((account, result))
+                broken.append(broken_night(night, error.message))
+        results.append(_checked(context, asked, newest, kept, report))
         final = with_missed(results, broken)
         final = replace(final, warnings=(*warnings, *final.warnings))
         return write_reports(final, report=report, junit=junit)
@@ -91,12 +77,14 @@ def check_nights(
 def _checked(
     context: Context, asked: Request, night: Night, kept: list[KeptNight], report: Path | None
 ) -> tuple[KeptNight, Result]:
+    """Look at a window and keep what was found; `kept` has its account from then on."""
     seen = look_at(context, asked, night)
     before = [one for one in kept if one.until < night.until]
     result = night_result(seen, before, asked, threshold=context.settings.consistency.min_agreement)
     account = account_of(seen, result, before)
     if report is not None:
         result = attempt(result, lambda: keep_night(report, account, result))
+    kept[:] = sorted([*(one for one in kept if one.key != account.key), account], key=lambda one: one.until)
     return account, result
 
 

@@ -14,6 +14,7 @@ from mlx_platform.workflows.nights.examples import example_document, example_tab
 from mlx_platform.workflows.nights.kept import KeptNight
 from mlx_platform.workflows.nights.kinds import Kind, kinds_of
 from mlx_platform.workflows.nights.look import Look, Request, Seen
+from mlx_platform.workflows.nights.window import Night
 
 TREND = 14
 _CLUSTERS_SHOWN = 20
@@ -106,6 +107,11 @@ def _night_check(account: KeptNight, result: Result) -> Check:
     return Check(
         "agreement", account.verdict, measured, asked, "", "missed nights", part=f"night {account.key}"
     )
+
+
+def broken_night(night: Night, why: str) -> Check:
+    """A missed night that cannot be looked at."""
+    return Check("agreement", Verdict.ERROR, "", "", why, "missed nights", part=f"night {night.key}")
 
 
 # The verdict

@@ -131,45 +131,35 @@ def measure_online(
         measurements = measure_scored(
             scored, metrics=list(metrics.values()), confidence=defaults.confidence, seed=defaults.seed
         )
-    known = Compared(scored, labels, metrics, measurements)
+    together = Compared(scored, labels, metrics, measurements)
     columns = {name: column[rows] for name, column in joined.columns.items()}
-    judged, slices = judge_all(context, known, columns, question.asked, question.shown)
+    judged, slices = judge_all(context, together, columns, question.asked, question.shown)
     base = {name: _offline(offline, name) for name in measurements}
-    margins = {name: _margin(metric, question.margin) for name, metric in metrics.items() if name in compared}
-    gaps = {
-        name: _gap(measurements[name], base[name], margins[name], defaults.confidence, scored.effective_rows)
-        for name in compared
+    margins = {
+        name: _margin(metric, question.margin if name in compared else "") for name, metric in metrics.items()
     }
-    others = {
-        name: gap
-        for name, metric in metrics.items()
-        if name not in compared
-        if (
-            gap := _gap(
-                measurements[name],
-                base[name],
-                _margin(metric, ""),
-                defaults.confidence,
-                scored.effective_rows,
-            )
-        )
+    worth = scored.effective_rows
+    gaps = {
+        name: judge_gap(Estimate.of(measurements[name], defaults.confidence), known, margins[name], worth)
+        for name, known in base.items()
+        if known is not None
     }
     calendar = Calendar(
         scored, [metrics[name] for name in compared], defaults.confidence, defaults.seed, base, margins
     )
     return Online(
-        subject,
-        joined,
-        offline,
-        measurements,
-        gaps,
-        others,
-        judged,
-        slices,
-        calendar.measure(joined, rows),
-        _shift(joined),
-        unknown,
-        unusable,
+        subject=subject,
+        joined=joined,
+        offline=offline,
+        measurements=measurements,
+        gaps={name: gaps.get(name) for name in compared},
+        others={name: gap for name, gap in gaps.items() if name not in compared},
+        judged=judged,
+        slices=slices,
+        days=calendar.measure(joined, rows),
+        shift=_shift(joined),
+        unknown=unknown,
+        unusable=unusable,
     )
 
 
@@ -254,14 +244,6 @@ def _offline(summary: EvidenceSummary | None, metric: str) -> Estimate | None:
     level = summary.judged.get("confidence", 0.95)
     usable = isinstance(level, float) and 0 < level < 1
     return Estimate.read(summary.numbers, metric, level if usable else 0.95)
-
-
-def _gap(
-    measured: Measurement, offline: Estimate | None, margin: Margin, confidence: float, labels: float
-) -> Gap | None:
-    if offline is None:
-        return None
-    return judge_gap(Estimate.of(measured, confidence), offline, margin, labels)
 
 
 def _shift(joined: Joined) -> Shift | None:

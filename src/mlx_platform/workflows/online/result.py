@@ -51,31 +51,7 @@ def result_of(found: Sequence[Found], asked: Asked, grid: Grid, broken: Sequence
         for check in one.checks
     )
     checks = (*checks, *broken)
-    last = found[-1]
-    report = Report(
-        title=f"Online evaluation of {last.online.subject.ref}",
-        summary=" ".join(_sentence(one) for one in reversed(found)),
-        facts=tuple(facts_of(last.online, last.labels, str(asked.traffic))),
-        sections=tuple(
-            section
-            for one in reversed(found)
-            for section in sections_of(one.online, f" of {one.online.subject.ref}" if several else "")
-        ),
-        checks=checks,
-        brief=tuple(
-            section
-            for one in reversed(found)
-            for section in brief_of(one.online, f" of {one.online.subject.ref}" if several else "")
-        ),
-        details=tuple(
-            section
-            for one in reversed(found)
-            for section in details_of(
-                one.online, one.labels, f" of {one.online.subject.ref}" if several else ""
-            )
-        ),
-        next_steps=tuple(_next_steps(last, asked)),
-    )
+    report = _report(found, asked, checks, several=several)
     documents = [document_of(one.online, one.labels, grid) | {"evidence": one.evidence} for one in found]
     warnings = [warning for one in found for warning in _warnings(one)]
     verdict = verdict_of(checks)
@@ -87,6 +63,23 @@ def result_of(found: Sequence[Found], asked: Asked, grid: Grid, broken: Sequence
         verdict=verdict,
         warnings=tuple(dict.fromkeys(warnings)),
         code=None if refused is None else verdict.exit_code or refused.exit_code,
+    )
+
+
+def _report(found: Sequence[Found], asked: Asked, checks: tuple[Check, ...], *, several: bool) -> Report:
+    last = found[-1]
+    titled = [(one, f" of {one.online.subject.ref}" if several else "") for one in reversed(found)]
+    return Report(
+        title=f"Online evaluation of {last.online.subject.ref}",
+        summary=" ".join(_sentence(one) for one, _title in titled),
+        facts=tuple(facts_of(last.online, last.labels, str(asked.traffic))),
+        sections=tuple(section for one, title in titled for section in sections_of(one.online, title)),
+        checks=checks,
+        brief=tuple(section for one, title in titled for section in brief_of(one.online, title)),
+        details=tuple(
+            section for one, title in titled for section in details_of(one.online, one.labels, title)
+        ),
+        next_steps=tuple(_next_steps(last, asked)),
     )
 
 
