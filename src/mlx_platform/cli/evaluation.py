@@ -33,8 +33,10 @@ def _column(flag: str, about: str) -> typer.models.OptionInfo:
 _SAME = ("data", "against", "weight", "group", "query", "aa", "latency", "threads")
 _OFFLINE = {
     **{name: f"--{name}" for name in _SAME},
-    **{"row_id": "--id", "disjoint_from": "--disjoint-from"},
-    **{"batch_size": "--batch-size", "gitlab_metrics": "--gitlab-metrics"},
+    "row_id": "--id",
+    "disjoint_from": "--disjoint-from",
+    "batch_size": "--batch-size",
+    "gitlab_metrics": "--gitlab-metrics",
 }
 _ONLINE = {
     **{name: f"--{name}" for name in ("labels", "since", "until", "every", "zone", "metric")},
