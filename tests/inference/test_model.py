@@ -8,8 +8,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import text_column
+from mlx_platform.drift.extract.inputs import InputFeatures
 from mlx_platform.inference.cases import golden_line, make_case
-from mlx_platform.inference.model import Model, features
+from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import with_file
 
 FLOAT = TensorProto.FLOAT
@@ -247,8 +248,9 @@ names = ["a", "b"]
 
 
 def test_features_are_what_the_columns_say(logistic_model, digits):
-    named = features(logistic_model.spec, {f"p{index}": digits[0][:3, index] for index in range(64)})
-    matrix = features(logistic_model.spec, {"x": digits[0][:3]})
+    look = InputFeatures(logistic_model.spec, None)
+    named = look({f"p{index}": digits[0][:3, index] for index in range(64)})
+    matrix = look({"x": digits[0][:3]})
 
     assert list(named) == [f"p{index}" for index in range(64)]
     assert list(matrix) == [f"x[{index}]" for index in range(64)]

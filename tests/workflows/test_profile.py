@@ -62,6 +62,8 @@ def test_a_profile_of_a_log_has_the_answers_as_well(context, package, records, t
     assert {each["name"] for each in result.data["features"] if each["role"] == "output"} == {
         "label",
         "confidence",
+        "entropy",
+        "margin",
     }
     later = measure_drift(
         context, str(package.root), baseline=out, traffic=traffic, since="2026-03-08T14:00Z"

@@ -17,8 +17,9 @@ from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import CacheSettings, Settings
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.drift.extract.inputs import InputFeatures
 from mlx_platform.drift.profile import build_profile
-from mlx_platform.inference.model import Model, features
+from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import Package, with_file
 from mlx_platform.workflows.consistency import check_consistency
 from mlx_platform.workflows.context import Context, make_context
@@ -39,7 +40,7 @@ def named(matrix: np.ndarray) -> dict[str, np.ndarray]:
 def package(tmp_path_factory) -> Package:
     package = pack(classifier(tmp_path_factory.mktemp("models") / "one", 5 * np.eye(3)))
     answers = Model.load(package, device="cpu").predict(named(BASELINE)).columns
-    profile = build_profile(features(package.spec, named(BASELINE)), answers)
+    profile = build_profile(InputFeatures(package.spec, None)(named(BASELINE)), answers)
     return with_file(package, "baseline.json", profile.to_json())
 
 
@@ -114,7 +115,15 @@ def test_drift_is_found_in_logs_of_others_and_not_where_there_is_none(context, p
     assert same.verdict is Verdict.PASS
     assert same.data["window"]["format"] == form
     assert same.data["window"]["rows"] == len(ROWS)
-    assert {feature["name"] for feature in same.data["features"]} == {"x0", "x1", "x2", "label", "confidence"}
+    assert {feature["name"] for feature in same.data["features"]} == {
+        "x0",
+        "x1",
+        "x2",
+        "label",
+        "confidence",
+        "entropy",
+        "margin",
+    }
 
 
 def test_a_feature_that_moved_is_named(context, package, log) -> None:

@@ -98,7 +98,7 @@ def test_the_profile_of_a_baseline_travels_with_the_package(
     assert package.baseline_path is not None
     profile = json.loads(package.baseline_path.read_text())
     names = {feature["name"] for feature in profile["features"]}
-    assert {"p0", "p1", "p2", "p3", "label", "confidence"} == names
+    assert {"p0", "p1", "p2", "p3", "label", "confidence", "entropy", "margin"} == names
     assert profile["rows"] == 200
     assert version.tags["mlx.dataset_fingerprint"]
     # Rows may be personal: only their profile leaves the machine.

@@ -152,11 +152,11 @@ def _profile(context: Context, package: "Package", rows: "Dataset") -> bytes:
     columns = rows.features(drop=no_inputs(context.settings.evaluation, package.spec.columns))
     model = Model.load(package, device="cpu")
     answers = model.predict(columns).columns
-    vocabularies = learn(InputFeatures(package.spec, None), [columns])
-    watched = InputFeatures(package.spec, package.root, vocabularies)(columns)
+    learnt = learn(InputFeatures(package.spec, None), [columns])
+    watched = InputFeatures(package.spec, package.root, learnt.own)(columns)
     places = positions(package.spec, watched)
     profile = build_profile(watched, answers, places)
-    return profile.with_vocabularies(vocabularies).to_json()
+    return profile.with_vocabularies(learnt.known).to_json()
 
 
 def _result(context: Context, version: Version, created: bool, warnings: tuple[str, ...]) -> Result:

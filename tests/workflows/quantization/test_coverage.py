@@ -10,9 +10,10 @@ from onnx import helper
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import DriftSettings
 from mlx_platform.core.tensors import Columns
+from mlx_platform.drift.extract.inputs import InputFeatures
 from mlx_platform.drift.profile import Profile, build_profile
 from mlx_platform.inference.build import BuildOptions, build_package
-from mlx_platform.inference.model import Model, features
+from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import BASELINE
 from mlx_platform.workflows.quantization.coverage import Coverage, baseline_of, check_names, cover
 
@@ -100,7 +101,7 @@ def test_rows_of_one_kind_are_noticed_by_what_they_are_answered_with(build) -> N
 def test_rows_are_compared_with_the_baseline_of_the_package(build) -> None:
     model = build()
     trained = columns(900, 2)
-    baseline = build_profile(features(model.spec, trained), model.predict(trained).columns)
+    baseline = build_profile(InputFeatures(model.spec, None)(trained), model.predict(trained).columns)
     shifted = columns(800, 0, b=4.0)
 
     found = covered(model, shifted, shifted, baseline, source="the baseline of x/1")
@@ -109,7 +110,10 @@ def test_rows_are_compared_with_the_baseline_of_the_package(build) -> None:
     assert found.against == "the baseline of x/1"
     assert "1 of 3 features" in found.warnings(SETTINGS)[0]
     assert "look like the baseline of x/1: b" in found.warnings(SETTINGS)[0]
-    assert {each.name for each in found.compared} == {"a", "b", "c", "label", "confidence"}
+    assert {each.name for each in found.compared} == {
+        *("a", "b", "c"),
+        *("label", "confidence", "entropy", "margin"),
+    }
     assert found.document()["most_different"][0]["feature"] == "b"
     assert found.table().rows[0][0] == "b"
 

@@ -1,6 +1,7 @@
 """A model's raw inputs as what drift watches: named values, one for each row."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,17 +129,27 @@ def _cells(name: str, column: Array) -> dict[str, Array]:
     return {name: column}
 
 
-def learn(look: InputFeatures, batches: Iterable[Columns]) -> dict[str, Vocabulary]:
-    """The vocabularies of a baseline's texts, by column.
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """Vocabularies by column of texts: for texts to come, and for those of the baseline itself."""
+
+    known: Mapping[str, Vocabulary]
+    own: Mapping[str, Vocabulary]
+
+
+def learn(look: InputFeatures, batches: Iterable[Columns]) -> Learnt:
+    """What the texts of a baseline say; batches are not read where there are none.
 
     Args:
         look: of the model.
         batches: the raw columns, piece by piece.
     """
     drafts = {name: VocabularyDraft() for name in look.texts}
-    if not drafts:
-        return {}
-    for rows in batches:
+    for rows in batches if drafts else ():
         for name in drafts.keys() & rows.keys():
             drafts[name].add(read_texts(rows[name]))
-    return {name: draft.vocabulary() for name, draft in drafts.items()}
+    found = {name: draft.vocabularies() for name, draft in drafts.items()}
+    return Learnt(
+        known={name: known for name, (known, _) in found.items()},
+        own={name: own for name, (_, own) in found.items()},
+    )

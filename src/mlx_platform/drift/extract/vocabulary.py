@@ -13,14 +13,8 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.core.tensors import Array
 
 Hashes = npt.NDArray[np.uint32]
-KEPT = 65_536
-"""Words of a vocabulary at most, the most frequent ones."""
-LEAST_TEXTS = 5
-"""In how many texts a word has to occur to belong to a vocabulary.
-
-A rarer one says little: it would be known in the text that brought it in and in no other, and every text that
-comes later would seem to be less known than those of the baseline.
-"""
+KEPT = 131_072
+"""Words of a vocabulary at most. Where there are more, those that too few texts hold are left out."""
 _GATHERED = 4_000_000  # words that are counted before the rarest are let go
 _BETWEEN_WORDS = r"[^\pL\pM\pN_]+"
 
@@ -29,7 +23,7 @@ _BETWEEN_WORDS = r"[^\pL\pM\pN_]+"
 class Vocabulary:
     """Known words as the CRC-32 of their UTF-8 in lower case, ascending.
 
-    An unknown word passes for a known one once in 65,536 times at most.
+    An unknown word passes for a known one once in 32,768 times at most.
     """
 
     words: Hashes
@@ -83,10 +77,20 @@ class VocabularyDraft:
             often = self._texts > 1
             self._hashes, self._texts = self._hashes[often], self._texts[often]
 
-    def vocabulary(self) -> Vocabulary:
-        known = np.flatnonzero(self._texts >= LEAST_TEXTS)
-        ranked = known[np.argsort(-self._texts[known], kind="stable")][:KEPT]
-        return Vocabulary(np.sort(self._hashes[ranked]))
+    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        """The words that texts to come are looked up in, and those for the texts they were learnt from.
+
+        A text of the baseline knows each word that it brought in itself, and no other does: it would seem
+        better known than all that come later. So its words are known only where another text has them too,
+        which is what can be said of any text.
+        """
+        least = 1
+        while int((self._texts >= least).sum()) > KEPT:
+            least += 1
+        return self._of_texts(least), self._of_texts(least + 1)
+
+    def _of_texts(self, least: int) -> Vocabulary:
+        return Vocabulary(self._hashes[self._texts >= least])
 
 
 def _words(texts: Sequence[str | None]) -> tuple[Hashes, npt.NDArray[np.int64]]:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from mlx_platform.core.tensors import Columns
 from mlx_platform.drift.building import Built, build_in_passes
 from mlx_platform.drift.counts import Key
-from mlx_platform.drift.extract.inputs import InputFeatures, learn
+from mlx_platform.drift.extract.inputs import InputFeatures, Learnt, learn
 from mlx_platform.drift.extract.vocabulary import Vocabulary
 from mlx_platform.drift.features import output_features, positions
 from mlx_platform.drift.profile import Profile, profile_columns
 from mlx_platform.drift.values import Categories, Column, Missing
+from mlx_platform.drift.watched import Watched, watched
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.readers.opening import Reading
 from mlx_platform.traffic.rows import RowBatch
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.drifting.counting import BATCH_ROWS, log_batches
 from mlx_platform.workflows.drifting.parquet import chunks, columns, is_plain, open_table
-from mlx_platform.workflows.drifting.watched import Watched, watched
 from mlx_platform.workflows.drifting.window import Cut, Window
 from mlx_platform.workflows.inputs import left_out
 from mlx_platform.workflows.subject import Subject
@@ -53,11 +53,11 @@ def profile_rows(context: Context, model: "Model | None", path: Path) -> Built:
         if model is None:
             return build_in_passes(lambda _only: plain_rows(context, path))
         package = model.package
-        vocabularies = learn(InputFeatures(package.spec, None), source_rows(context, package, path))
-        look = InputFeatures(package.spec, package.root, vocabularies)
+        learnt = learn(InputFeatures(package.spec, None), source_rows(context, package, path))
+        look = InputFeatures(package.spec, package.root, learnt.own)
         places = positions(package.spec, package.spec.columns)
         built = build_in_passes(lambda _only: answered_rows(context, model, look, path), places)
-        return _knowing(built, vocabularies)
+        return _knowing(built, learnt.known)
 
 
 def _profile_table(context: Context, path: Path) -> Built:
@@ -122,17 +122,17 @@ def profile_log(
         window = Window(str(path), cut, Profile(0, ()), {}, LogStats())
         return log_batches(context, subject, path, window, reading)
 
-    vocabularies: dict[str, Vocabulary] = {}
+    learnt = Learnt({}, {})
     if package:
-        vocabularies = learn(InputFeatures(package.spec, None), (batch.inputs for batch in batches()))
-    look = _look(package, vocabularies)
+        learnt = learn(InputFeatures(package.spec, None), (batch.inputs for batch in batches()))
+    look = _look(package, learnt.own)
 
     def pieces(_only: Collection[Key] | None) -> Iterator[Batch]:
         for batch in batches():
             yield _keyed(look.inputs(batch.inputs), look.outputs(batch.endpoint, batch.outputs))
 
     built = build_in_passes(pieces, look.places)
-    return _knowing(built, vocabularies), window
+    return _knowing(built, learnt.known), window
 
 
 def _keyed(inputs: Mapping[str, Column], answers: Columns | None) -> dict[Key, Column]:

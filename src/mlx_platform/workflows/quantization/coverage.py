@@ -1,7 +1,7 @@
 """Whether the calibration rows look like the rows that a model meets."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +140,12 @@ def cover(
     """
     from mlx_platform.drift.extract.inputs import InputFeatures
 
-    look = InputFeatures(model.spec, model.package.root, baseline.vocabularies if baseline else None)
+    # Calibration rows may be rows of the baseline, which know all of its words: words say nothing here.
+    if baseline is not None:
+        aside = {f"{column}.oov" for column in baseline.vocabularies}
+        features = tuple(feature for feature in baseline.features if feature.name not in aside)
+        baseline = replace(baseline, features=features, vocabularies={}, baseline_id="")
+    look = InputFeatures(model.spec, model.package.root)
     ours, theirs = look(calibration), look(judged)
     seen = build_profile(ours)
     outside = {found.name: _outside(found) for found in compare(seen, count(seen, theirs), settings)}
