@@ -159,7 +159,7 @@ def test_labels_that_cannot_count_are_counted_and_named(project, served, offline
     labels = run(project, labels=path).data["labels"]
 
     assert (labels["repeated"], labels["empty"]) == (1, 2)
-    assert labels["contradicted"] == {"count": 1, "ids": [ids[1]]}
+    assert labels["contradicted"] == {"count": 3, "ids": [ids[1]]}
     assert labels["unmatched"] == {"count": 2, "ids": ["nowhere-1", "nowhere-2"]}
     assert labels["other_version"]["count"] == 7
     assert run(project, labels=path).data["rows"]["labelled"] == 999
@@ -177,8 +177,8 @@ def test_contradictions_and_unknown_ids_never_make_the_accuracy_better(project, 
     result = run(project, labels=path)
 
     assert result.data["metrics"]["accuracy"]["value"] == 0.0
-    assert result.data["labels"]["contradicted"]["count"] == 250
-    assert any("250 labels contradict each other" in warning for warning in result.warnings)
+    assert result.data["labels"]["contradicted"]["count"] == 500
+    assert any("500 labels contradict each other" in warning for warning in result.warnings)
 
 
 def test_a_class_that_the_model_does_not_know_counts_as_wrong(project, served, offline, csv):

@@ -213,8 +213,9 @@ class _Joiner:
         rows = max(1, record.rows)
         if rows == 1 and None in told and 0 in told:
             if cell_text(told[None].value) != cell_text(told[0].value):
-                self._labels.contradicted.add(record.request_id)
+                self._labels.contradicted.add(record.request_id, 2)
                 return
+            self._labels.repeated += 1
             told = {0: told[0]}
         for row, label in told.items():
             place = 0 if row is None and rows == 1 else row

@@ -52,9 +52,9 @@ class Named:
 class Labels:
     """Labels by request id, and by row within it; None is a label of the request as a whole.
 
-    `told` counts all of them, `repeated` those that say the same again, `contradicted` rows of which
-    different things are said: these have no label at all. `empty` say nothing, or not of which request;
-    `damaged` are lines that cannot be read.
+    `told` counts all of them, `repeated` those that say the same again, `contradicted` those about rows of
+    which different things are said: these rows have no label at all. `empty` say nothing, or not of which
+    request; `damaged` are lines that cannot be read, which are not among the told.
     """
 
     source: str
@@ -77,6 +77,7 @@ class Labels:
             return
         place = (request_id, row)
         if place in self._struck:
+            self.contradicted.add(request_id)
             return
         rows = self.of.setdefault(request_id, {})
         known = rows.get(row)
@@ -88,7 +89,7 @@ class Labels:
                 rows[row] = label
         else:
             self._struck.add(place)
-            self.contradicted.add(request_id)
+            self.contradicted.add(request_id, 2)
             del rows[row]
             if not rows:
                 del self.of[request_id]
