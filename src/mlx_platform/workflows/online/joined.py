@@ -212,11 +212,13 @@ class _Joiner:
     def _by_row(self, record: Record, told: dict[int | None, Label]) -> Iterator[tuple[int, Label]]:
         rows = max(1, record.rows)
         if rows == 1 and None in told and 0 in told:
-            if cell_text(told[None].value) != cell_text(told[0].value):
+            whole, only = told[None], told[0]
+            told = {row: label for row, label in told.items() if row not in {None, 0}}
+            if cell_text(whole.value) == cell_text(only.value):
+                self._labels.repeated += 1
+                told[0] = only
+            else:
                 self._labels.contradicted.add(record.request_id, 2)
-                return
-            self._labels.repeated += 1
-            told = {0: told[0]}
         for row, label in told.items():
             place = 0 if row is None and rows == 1 else row
             if place is None or place >= rows:
