@@ -9,7 +9,7 @@ from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from mlx_platform.core.clock import DURATION
+from mlx_platform.core.clock import DURATION, SPAN
 from mlx_platform.core.errors import NotFoundError, UsageError
 from mlx_platform.core.rollout_settings import RolloutSettings
 from mlx_platform.core.tables import HIDDEN, read_table, setting
@@ -204,6 +204,16 @@ class FeedbackSettings:
 
 
 @frozen
+class LiveDriftSettings:
+    """How the server watches its requests beside the baseline of the package."""
+
+    enabled: bool = True
+    window: str = setting("1h", pattern=SPAN, description="such as 15m or 1h")
+    requests_per_s: int = setting(100, ge=1, le=100_000, description="that are counted at most")
+    cpu_share: float = setting(0.01, gt=0, le=1, description="of a core that it takes at most")
+
+
+@frozen
 class ServingSettings:
     host: str = "127.0.0.1"
     port: int = setting(0, ge=0, le=65535, description="0 takes a free port")
@@ -251,6 +261,7 @@ class ServingSettings:
     feedback: FeedbackSettings = FeedbackSettings()
     cache: AnswerCacheSettings = AnswerCacheSettings()
     semantic_cache: SemanticCacheSettings = SemanticCacheSettings()
+    drift: LiveDriftSettings = LiveDriftSettings()
 
 
 @frozen

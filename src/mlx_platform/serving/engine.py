@@ -27,6 +27,7 @@ from mlx_platform.serving.costs import Costs
 from mlx_platform.serving.exchange import Exchange, write_record
 from mlx_platform.serving.feeding.guard import Guard
 from mlx_platform.serving.job import Job
+from mlx_platform.serving.live_drift import LiveDrift
 from mlx_platform.serving.metrics import Metrics
 from mlx_platform.serving.observation import Observation
 from mlx_platform.serving.predict_body import complaint
@@ -94,6 +95,10 @@ class Engine:
         self.observation = Observation(model, settings, capture or Capture())
         self.loneliness = Loneliness(self._why_alone)
         metrics.sources += (self.observation.samples, self.loneliness.samples)
+        self._live: LiveDrift | None = None
+        if settings.drift.enabled and model.package.baseline_path is not None:
+            self._live = LiveDrift(model.package, settings.drift)
+            metrics.sources.append(self._live.samples)
         self._settings = settings
         # All that the network gives, as everywhere else: the answers are made from some of them.
         self._outputs = tuple(spec.name for spec in model.session.outputs)
@@ -262,6 +267,8 @@ class Engine:
             self.metrics.queue_wait.observe(exchange.seconds["queue"])
         if self.writer is not None:
             write_record(exchange, self.model, self.writer, status=status, error=error, timings_ms=timings)
+        if self._live is not None and status == 200:
+            self._live.offer(exchange)
         self.observation.finish(exchange, status, error, total)
         exchange.jobs.clear()  # an error of theirs may hold the exchange
 
@@ -274,6 +281,8 @@ class Engine:
         await self.caches.close()
         self._preparation.close()
         self.observation.close()
+        if self._live is not None:
+            self._live.close()
 
     def _check_rows(self, rows: int) -> None:
         if not rows:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mlx_platform.core.clock import both_zones
 from mlx_platform.core.report import Fact, Report, Result, Table
+from mlx_platform.core.text import printable
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.watching.figures import Interval, figures
 from mlx_platform.workflows.watching.scrape import Scrape, scrape, token_of
@@ -60,6 +61,7 @@ def _result(context: Context, url: str, before: Scrape, after: Scrape) -> Result
         Fact("device", f"{model.get('device', '?')} ({model.get('provider', '?')})"),
         Fact("state", "ready" if found["ready"] else "not ready"),
         Fact("processes", str(found["processes"])),
+        *_moved(found["drift"], context.settings.drift.warn),
         Fact("CPU", f"{process['cores']:.2f} cores"),
         Fact("memory", f"{_bytes(process['resident_bytes'])}, {process['open_files']:.0f} open files"),
     )
@@ -191,3 +193,13 @@ def _milliseconds(seconds: float) -> str:
 def _bytes(count: float) -> str:
     power = min(int(math.log(count, 1024)), len(_UNITS) - 1) if count >= 1 else 0
     return f"{count / 1024**power:,.1f} {_UNITS[power]}"
+
+
+def _moved(drift: Sequence[Mapping[str, Any]], limit: float) -> tuple[Fact, ...]:
+    """The features that have left the baseline so far that a window would warn of them."""
+    named = [
+        f"{printable(each['feature'], 40)} {each['psi_adjusted']:.2f}"
+        for each in drift
+        if each["psi_adjusted"] >= limit
+    ]
+    return (Fact("drift", ", ".join(named)),) if named else ()

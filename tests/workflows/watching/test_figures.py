@@ -61,6 +61,18 @@ def test_a_mean_is_the_sum_by_the_count():
     assert math.isnan(Interval(after, after).mean("rows"))
 
 
+def test_the_features_that_moved_most_are_told_with_their_version():
+    rows = [
+        ({"version": "2", "feature": f"p{number}"}, value)
+        for number, value in enumerate((0.1, 0.9, -0.2, 0.3, 0.0, 0.2, 0.4))
+    ]
+
+    found = figures(Interval(look(0.0), look(1.0, mlx_drift_psi_adjusted=rows)))["drift"]
+
+    assert [each["feature"] for each in found] == ["p1", "p6", "p3", "p5", "p0"]
+    assert found[0] == {"version": "2", "feature": "p1", "worker": "", "psi_adjusted": 0.9}
+
+
 def test_gpus_that_several_processes_see_are_told_once():
     def seen(value):
         return [({"gpu": "0", "name": "H200", "worker": str(number)}, value) for number in range(3)]

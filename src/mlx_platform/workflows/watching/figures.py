@@ -7,6 +7,7 @@ from typing import Any
 from mlx_platform.core.values import frozen
 from mlx_platform.workflows.watching.scrape import Scrape
 
+_MOVED = 5  # features that are named
 _ORDER = ("ingress", "pre", "cache", "queue", "inference", "post", "egress")
 
 
@@ -78,6 +79,7 @@ def figures(interval: Interval) -> dict[str, Any]:
         "batches": _batches(interval),
         "cache": _grown_by("outcome", interval, "mlx_cache_requests_total"),
         "traffic": _traffic(interval),
+        "drift": _drift(after),
         "process": {
             "cores": interval.rate("process_cpu_seconds_total"),
             "resident_bytes": after.total("process_resident_memory_bytes"),
@@ -174,3 +176,17 @@ def _grown_by(label: str, interval: Interval, name: str, **labels: str) -> dict[
 
 def _bound(text: str) -> float:
     return math.inf if text == "+Inf" else float(text)
+
+
+def _drift(after: Scrape) -> list[dict[str, Any]]:
+    """The features of each version that are farthest from the baseline, beyond chance."""
+    found = [
+        {
+            "version": labels.get("version", ""),
+            "feature": labels.get("feature", ""),
+            "worker": labels.get("worker", ""),
+            "psi_adjusted": value,
+        }
+        for labels, value in after.rows("mlx_drift_psi_adjusted")
+    ]
+    return sorted(found, key=lambda each: -each["psi_adjusted"])[:_MOVED]
