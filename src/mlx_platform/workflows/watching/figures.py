@@ -180,7 +180,7 @@ def _bound(text: str) -> float:
 
 def _drift(after: Scrape) -> list[dict[str, Any]]:
     """The features of each version that are farthest from the baseline, beyond chance."""
-    found = [
+    found: list[dict[str, Any]] = [
         {
             "version": labels.get("version", ""),
             "feature": labels.get("feature", ""),
