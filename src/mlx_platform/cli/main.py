@@ -20,6 +20,7 @@ from mlx_platform.cli import (
     registry,
     release,
     rollout,
+    sampling,
     service,
 )
 from mlx_platform.cli.command import Application
@@ -36,6 +37,7 @@ _MODULES = (
     drift,
     profile,
     consistency,
+    sampling,
     service,
     rollout,
     live,

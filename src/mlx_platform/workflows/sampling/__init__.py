@@ -1,0 +1,1 @@
+"""What `mlx sample` is made of."""
