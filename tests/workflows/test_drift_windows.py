@@ -265,3 +265,27 @@ def test_nobody_of_that_name_is_not_found(context, package, tmp_path):
         measure_drift(context, str(package.root), traffic=log, entity="colours-8")
     found = measure_drift(context, str(package.root), traffic=log, entity="colours-7")
     assert found.data["window"]["rows"] == 1
+
+
+def test_with_a_log_for_a_baseline_the_time_and_the_size_of_requests_are_watched(
+    context, package, records, tmp_path
+):
+    def timed(each, factor):
+        return replace(each, timings_ms={"total": factor * (5 + each.seq % 7)})
+
+    fast, slow = (timed(each, 1.0) for each in records[:300]), (timed(each, 9.0) for each in records[300:])
+    traffic = write_segment(tmp_path / "traffic", [*fast, *slow])
+
+    result = measure_drift(
+        context,
+        str(package.root),
+        baseline=traffic,
+        baseline_until="2026-03-08T13:30Z",
+        traffic=traffic,
+        since="2026-03-08T13:30Z",
+    )
+
+    verdicts = {each["name"]: each["verdict"] for each in result.data["features"]}
+    assert verdicts["request.latency_ms"] == "drift"
+    assert verdicts["request.rows"] == verdicts["x1"] == "ok"
+    assert result.verdict is Verdict.FAIL

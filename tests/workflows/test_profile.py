@@ -64,6 +64,7 @@ def test_a_profile_of_a_log_has_the_answers_as_well(context, package, records, t
         "confidence",
         "entropy",
         "margin",
+        "request.rows",
     }
     later = measure_drift(
         context, str(package.root), baseline=out, traffic=traffic, since="2026-03-08T14:00Z"

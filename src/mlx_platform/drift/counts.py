@@ -76,9 +76,13 @@ def count(profile: Profile, inputs: Mapping[str, Column], outputs: Columns | Non
     Raises:
         UsageError: columns differ in their number of rows.
     """
-    named: dict[Key, Column] = {("input", name): column for name, column in inputs.items()}
-    named |= {("output", name): column for name, column in output_features(outputs or {}).items()}
-    return count_features(profile, named)
+    return count_features(profile, features_of(inputs, outputs))
+
+
+def features_of(inputs: Mapping[str, Column], outputs: Columns | None = None) -> dict[Key, Column]:
+    """Input features and the answers' features, each [rows], under their keys."""
+    found: dict[Key, Column] = {("input", name): column for name, column in inputs.items()}
+    return found | {("output", name): column for name, column in output_features(outputs or {}).items()}
 
 
 def count_features(profile: Profile, named: Mapping[Key, Column]) -> Counts:

@@ -8,6 +8,7 @@ import numpy as np
 
 from mlx_platform.core.errors import MlxError
 from mlx_platform.core.tensors import Array, Columns, Tensors, text_column
+from mlx_platform.drift.counts import Key
 from mlx_platform.drift.extract.inputs import InputFeatures
 from mlx_platform.drift.features import Positions, at_positions, positions, scalars
 from mlx_platform.drift.profile import Profile
@@ -67,6 +68,21 @@ class Watched:
             return self.decode(columns)
         except _UNUSABLE:
             return None
+
+
+def served(latency_ms: Array, request_rows: Array) -> dict[Key, Column]:
+    """What is watched of requests besides what they hold: how long they took, and how many rows they had.
+
+    Only a baseline that was a log has these features; one of rows has nothing to compare them with.
+
+    Args:
+        latency_ms: of the request of each row [rows].
+        request_rows: likewise.
+    """
+    found: dict[Key, Column] = {("output", "request.rows"): request_rows}
+    if np.isfinite(latency_ms).any():
+        found["output", "request.latency_ms"] = latency_ms.astype(np.float32)
+    return found
 
 
 def watched(package: "Package | None", profile: Profile) -> Watched:

@@ -21,13 +21,19 @@ _WHOLE = {int}
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Rows of `records` requests to one endpoint, in the order they were served; `apart` as was asked."""
+    """Rows of `records` requests to one endpoint, in the order they were served; `apart` as was asked.
+
+    `latency_ms` and `request_rows` [rows] are those of the request that a row came in; NaN where the log does
+    not say how long it took.
+    """
 
     endpoint: str
     inputs: dict[str, Array]
     outputs: dict[str, Array]
     records: int
     rows: int
+    latency_ms: Array
+    request_rows: Array
     apart: Any = None
 
 
@@ -45,6 +51,8 @@ class _Group:
     cells: tuple[list[list[Any]], list[list[Any]]] = field(init=False)
     records: int = 0
     rows: int = 0
+    latencies: list[float] = field(default_factory=list)
+    heights: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cells = ([[] for _ in self.sides[0]], [[] for _ in self.sides[1]])
@@ -54,7 +62,16 @@ class _Group:
             {form[0]: _array(form, cells, self.rows) for form, cells in zip(forms, columns, strict=True)}
             for forms, columns in zip(self.sides, self.cells, strict=True)
         )
-        return RowBatch(self.endpoint, inputs, outputs, self.records, self.rows, self.apart)
+        return RowBatch(
+            self.endpoint,
+            inputs,
+            outputs,
+            self.records,
+            self.rows,
+            np.repeat(np.asarray(self.latencies, dtype=np.float64), self.heights),
+            np.repeat(np.asarray(self.heights, dtype=np.int64), self.heights),
+            self.apart,
+        )
 
 
 def row_batches(
@@ -92,6 +109,8 @@ def row_batches(
             for cells, new in zip(kept, more, strict=True):
                 cells.extend(new)
         group.records += 1
+        group.latencies.append(record.timings_ms.get("total", math.nan))
+        group.heights.append(height)
         group.rows += height
         waiting += height
         if waiting >= batch_rows:

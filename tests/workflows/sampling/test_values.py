@@ -27,7 +27,7 @@ def test_personal_data_are_masked_and_their_columns_named():
         "text": "write to ana@example.com",
         "age": 41,
         "scores": [1.0, 2.0],
-        "plain": "hello",
+        "plain": "hi",
     }
 
     found, names = masked(row)

@@ -10,12 +10,12 @@ from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
 from mlx_platform.core.progress import Advance
 from mlx_platform.core.span import ALWAYS
 from mlx_platform.core.text import did_you_mean, printable
-from mlx_platform.drift.counts import Counts, count, count_chunks
+from mlx_platform.drift.counts import Counts, count, count_chunks, count_features, features_of
 from mlx_platform.drift.profile import Profile
 from mlx_platform.drift.shard import Place
 from mlx_platform.drift.strata import Strata, share_of
 from mlx_platform.drift.values import Column
-from mlx_platform.drift.watched import Watched
+from mlx_platform.drift.watched import Watched, served
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.readers.opening import OURS, Reading, log_format, open_log
 from mlx_platform.traffic.record import Record
@@ -118,7 +118,8 @@ def _count_log(
     window = Window(str(folder), cut, profile, {}, LogStats())
     for batch in log_batches(context, subject, folder, window, reading, take):
         place, share = batch.apart
-        counts = count(profile, watched.inputs(batch.inputs), watched.outputs(batch.endpoint, batch.outputs))
+        features = features_of(watched.inputs(batch.inputs), watched.outputs(batch.endpoint, batch.outputs))
+        counts = count_features(profile, features | served(batch.latency_ms, batch.request_rows))
         part = Strata.of(counts, share)
         window.parts[place] = window.parts[place] + part if place in window.parts else part
         if cut.grid:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from mlx_platform.core.tensors import Columns
 from mlx_platform.drift.building import Built, build_in_passes
-from mlx_platform.drift.counts import Key
+from mlx_platform.drift.counts import Key, features_of
 from mlx_platform.drift.extract.inputs import InputFeatures, Learnt, learn
 from mlx_platform.drift.extract.vocabulary import Vocabulary
-from mlx_platform.drift.features import output_features, positions
+from mlx_platform.drift.features import positions
 from mlx_platform.drift.profile import Profile, profile_columns
 from mlx_platform.drift.values import Categories, Column, Missing
-from mlx_platform.drift.watched import Watched, watched
+from mlx_platform.drift.watched import Watched, served, watched
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.readers.opening import Reading
 from mlx_platform.traffic.rows import RowBatch
@@ -94,13 +94,13 @@ def plain_rows(context: Context, path: Path) -> Iterator[Batch]:
     """The rows of a file as features, as they are."""
     plain = Watched(None, (), {}, None)
     for rows in source_rows(context, None, path):
-        yield _keyed(plain.inputs(rows), None)
+        yield features_of(plain.inputs(rows))
 
 
 def answered_rows(context: Context, model: "Model", look: InputFeatures, path: Path) -> Iterator[Batch]:
     """The rows of a file as features, batch by batch, with the model's answers."""
     for rows in source_rows(context, model.package, path):
-        yield _keyed(look(rows), model.predict(rows).columns)
+        yield features_of(look(rows), model.predict(rows).columns)
 
 
 def profile_log(
@@ -129,15 +129,11 @@ def profile_log(
 
     def pieces(_only: Collection[Key] | None) -> Iterator[Batch]:
         for batch in batches():
-            yield _keyed(look.inputs(batch.inputs), look.outputs(batch.endpoint, batch.outputs))
+            found = features_of(look.inputs(batch.inputs), look.outputs(batch.endpoint, batch.outputs))
+            yield found | served(batch.latency_ms, batch.request_rows)
 
     built = build_in_passes(pieces, look.places)
     return _knowing(built, learnt.known), window
-
-
-def _keyed(inputs: Mapping[str, Column], answers: Columns | None) -> dict[Key, Column]:
-    found: dict[Key, Column] = {("input", name): column for name, column in inputs.items()}
-    return found | {("output", name): column for name, column in output_features(answers or {}).items()}
 
 
 def _look(package: "Package | None", vocabularies: Mapping[str, Vocabulary]) -> Watched:
