@@ -274,7 +274,7 @@ def test_with_a_log_for_a_baseline_the_time_and_the_size_of_requests_are_watched
         return replace(each, timings_ms={"total": factor * (5 + each.seq % 7)})
 
     fast, slow = (timed(each, 1.0) for each in records[:300]), (timed(each, 9.0) for each in records[300:])
-    traffic = write_segment(tmp_path / "traffic", [*fast, *slow])
+    traffic = write_hours(tmp_path / "traffic", [*fast, *slow])
 
     result = measure_drift(
         context,
