@@ -132,7 +132,7 @@ def _serve(folder: Path) -> None:
 
 
 async def _main(folder: Path) -> None:
-    from mlx_platform.core.settings import ServingSettings
+    from mlx_platform.core.serving_settings import ServingSettings
     from mlx_platform.inference.build import build_package
     from mlx_platform.serving.app import App
     from mlx_platform.serving.http_exchange import RequestIds

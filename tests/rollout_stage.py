@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tables import read_table
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tables import read_table
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package

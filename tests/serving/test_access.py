@@ -1,7 +1,7 @@
 import pytest
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.serving.access import Access
 from mlx_platform.serving.refusal import Refusal
 

@@ -8,7 +8,7 @@ import pytest
 from simulated_gpu import VARIABLE, Gpus, simulated_runtime
 
 from mlx_platform.core.errors import DeadlineError, UsageError
-from mlx_platform.core.settings import DegradeSettings, ServingSettings
+from mlx_platform.core.serving_settings import DegradeSettings, ServingSettings
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package
 from mlx_platform.inference.session import DeviceError, OutOfMemoryError, OverLimitError, open_session

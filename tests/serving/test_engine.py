@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlx_platform.core.errors import UnavailableError
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package
 from mlx_platform.serving.app import App

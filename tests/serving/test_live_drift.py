@@ -7,7 +7,7 @@ import pytest
 from linear_models import classifier, colours, pack
 from logged import named, with_baseline
 
-from mlx_platform.core.settings import LiveDriftSettings
+from mlx_platform.core.serving_settings import LiveDriftSettings
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package, with_file
 from mlx_platform.serving.live_drift import LiveDrift

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 from onnx.backend.test.case import node
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tensors import NUMPY_TYPES, datatype_of
 from mlx_platform.inference.graph import read_network
 from mlx_platform.inference.model import Model

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from mlx_platform.core.errors import DeadlineError, UnavailableError
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tensors import text_column
 from mlx_platform.inference.graph import read_network
 from mlx_platform.inference.model import Model

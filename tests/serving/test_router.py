@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package
 from mlx_platform.serving.engine import Engine

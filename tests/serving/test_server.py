@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from mlx_platform.core.errors import GateFailedError, UsageError
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tensors import decode_array, encode_array
 from mlx_platform.inference.hashes import stage_hash
 from mlx_platform.inference.model import Model

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.serving import tuning
 from mlx_platform.serving.batch_size import BatchSize
 from mlx_platform.serving.warmup import WarmUp

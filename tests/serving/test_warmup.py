@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import SPEC, open_package, seal
 from mlx_platform.serving import tuning

@@ -10,7 +10,8 @@ import pytest
 from text_models import embedder_package, judge_package
 
 from mlx_platform.core.errors import NotFoundError, UsageError
-from mlx_platform.core.settings import SemanticCacheSettings, load_settings
+from mlx_platform.core.serving_settings import SemanticCacheSettings
+from mlx_platform.core.settings import load_settings
 from mlx_platform.inference.package import open_package
 from mlx_platform.registry.version import Lineage
 from mlx_platform.workflows.context import make_context

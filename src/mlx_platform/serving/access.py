@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.serving.refusal import Refusal
 
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.serving.access import Access
 from mlx_platform.serving.behind import answer_behind
 from mlx_platform.serving.capture import MOST_MINUTES

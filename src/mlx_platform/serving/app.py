@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.serving import metadata, protocol_v2, repository
 from mlx_platform.serving.exchange import Exchange
 from mlx_platform.serving.http_exchange import (

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from mlx_platform.core.clock import Clock, system_clock
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.inference.model import Model
 from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.capture import Capture

@@ -13,7 +13,7 @@ from mlx_platform.core.errors import (
     MlxError,
     UsageError,
 )
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tensors import Array, Columns, Tensors, row_count
 from mlx_platform.inference.model import Model, filled
 from mlx_platform.inference.pipeline import Encoded

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlx_platform.core.clock import span_seconds
-from mlx_platform.core.settings import LiveDriftSettings
+from mlx_platform.core.serving_settings import LiveDriftSettings
 from mlx_platform.core.tensors import Array, Columns
 from mlx_platform.core.text import first_line
 from mlx_platform.inference.package import Package

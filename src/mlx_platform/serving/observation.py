@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.inference.model import Model
 from mlx_platform.serving.capture import Capture
 from mlx_platform.serving.exchange import Exchange

@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from mlx_platform.core.errors import DeadlineError, UnavailableError
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tensors import Array, Columns, Tensors, row_count
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import SPEC

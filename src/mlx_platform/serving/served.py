@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tensors import Columns, Tensors
 from mlx_platform.serving.devices.chain import DeviceChain
 from mlx_platform.serving.devices.standby import Standby

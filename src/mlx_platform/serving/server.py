@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.inference.model import Model
 from mlx_platform.serving.access import Access
 from mlx_platform.serving.admin import AdminApp

@@ -3,7 +3,7 @@
 import math
 import os
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.inference.session import Session
 from mlx_platform.serving.batch_policy import BatchPolicy
 from mlx_platform.serving.warmup import WarmUp

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.settings import SemanticCacheSettings
+from mlx_platform.core.serving_settings import SemanticCacheSettings
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.subject import open_model, open_subject
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.report import Fact, Report, Result, Table
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tables import changed
 from mlx_platform.core.text import plural, printable
 from mlx_platform.registry.ref import AliasRef, NameRef, VersionRef, parse_ref

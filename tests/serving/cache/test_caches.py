@@ -9,12 +9,8 @@ from text_models import judge_package
 from text_models import load as load_texts
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.settings import (
-    AnswerCacheSettings,
-    SemanticCacheSettings,
-    ServingSettings,
-    load_settings,
-)
+from mlx_platform.core.serving_settings import AnswerCacheSettings, SemanticCacheSettings, ServingSettings
+from mlx_platform.core.settings import load_settings
 from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.cache.shared import Shared
 from mlx_platform.serving.engine import Engine

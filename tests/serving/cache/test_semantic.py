@@ -12,7 +12,7 @@ from text_models import embedder_package, judge_package
 from text_models import load as load_texts
 
 from mlx_platform.core.errors import GateFailedError, UsageError
-from mlx_platform.core.settings import AnswerCacheSettings, SemanticCacheSettings, ServingSettings
+from mlx_platform.core.serving_settings import AnswerCacheSettings, SemanticCacheSettings, ServingSettings
 from mlx_platform.serving.cache.caches import Caches
 from mlx_platform.serving.cache.embedder import UNRELATED, Embedder
 from mlx_platform.serving.cache.meanings import Meanings

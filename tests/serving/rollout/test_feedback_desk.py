@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
-from mlx_platform.core.settings import FeedbackSettings
+from mlx_platform.core.serving_settings import FeedbackSettings
 from mlx_platform.serving.refusal import Refusal
 from mlx_platform.serving.rollout.feedback_desk import FeedbackDesk, parse_feedback
 from mlx_platform.traffic.feedback import MOST_OUTCOMES, FeedbackWriter, gather, read_feedback

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 import numpy as np
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.settings import AnswerCacheSettings, SemanticCacheSettings, ServingSettings
+from mlx_platform.core.serving_settings import AnswerCacheSettings, SemanticCacheSettings, ServingSettings
 from mlx_platform.core.tensors import Tensors
 from mlx_platform.core.text import listed, printable
 from mlx_platform.inference.model import Model

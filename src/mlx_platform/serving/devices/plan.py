@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mlx_platform.core.errors import IntegrityError
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.inference.device import choose, parse_device
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import Package, open_package

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.serving.grpc.service import Service
 from mlx_platform.serving.http_exchange import RequestIds
 from mlx_platform.serving.router import Router

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlx_platform.core.errors import GateFailedError, MlxError, UnavailableError, UsageError
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.serving.access import Access
 from mlx_platform.serving.feeding import channel
 from mlx_platform.serving.http_protocol import HttpLimits

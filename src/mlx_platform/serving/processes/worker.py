@@ -10,7 +10,7 @@ from typing import Any
 
 from mlx_platform.core.errors import MlxError
 from mlx_platform.core.logs import log_lines
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tables import read_table
 from mlx_platform.serving.following.followed import Followed
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from mlx_platform.core.clock import Clock, system_clock
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.settings import FeedbackSettings, ServingSettings
+from mlx_platform.core.serving_settings import FeedbackSettings, ServingSettings
 from mlx_platform.core.text import first_line
 from mlx_platform.serving.json_body import count_marks, load_object, refuse_repeated_names
 from mlx_platform.serving.metrics import Sample

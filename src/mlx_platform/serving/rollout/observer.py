@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tensors import Columns
 from mlx_platform.serving.exchange import Exchange
 from mlx_platform.serving.metrics import Sample

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 
-from mlx_platform.core.settings import ServingSettings
+from mlx_platform.core.serving_settings import ServingSettings
 from mlx_platform.core.tensors import Array, Columns
 from mlx_platform.serving.cache.answers import SEMANTIC
 from mlx_platform.serving.exchange import SHADOW, Exchange
