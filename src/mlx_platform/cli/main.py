@@ -10,6 +10,7 @@ import typer
 
 from mlx_platform.cli import (
     consistency,
+    dataset,
     doctor,
     drift,
     evaluation,
@@ -38,6 +39,7 @@ _MODULES = (
     profile,
     consistency,
     sampling,
+    dataset,
     service,
     rollout,
     live,

@@ -128,6 +128,11 @@ class DriftSettings:
 
 
 @frozen
+class DatasetSettings:
+    dir: str = setting("datasets", description="folder of the labels that came back")
+
+
+@frozen
 class ConsistencySettings:
     min_agreement: float = setting(0.99, gt=0, le=1, description="share of requests that must agree")
 
@@ -190,6 +195,7 @@ class Settings:
     evaluation: EvaluationSettings = EvaluationSettings()
     drift: DriftSettings = DriftSettings()
     consistency: ConsistencySettings = ConsistencySettings()
+    dataset: DatasetSettings = DatasetSettings()
     serving: ServingSettings = ServingSettings()
     quantization: QuantizationSettings = QuantizationSettings()
     events: EventSettings = EventSettings()

@@ -1,0 +1,1 @@
+"""What `mlx dataset` is made of."""
