@@ -1,9 +1,12 @@
 """The console script: as little as possible is loaded before Ctrl-C is taken care of."""
 
+import gc
 import os
 import signal
 import sys
 from types import FrameType
+
+_GARBAGE = 20_000  # objects that have come and not gone before it is looked at why; 700 as Python has it
 
 
 class Interrupts:
@@ -23,6 +26,7 @@ class Interrupts:
 def run() -> None:
     """Run the command line and end the process with its exit code."""
     code: int | None = None
+    gc.set_threshold(_GARBAGE)  # what is imported stays: to look at all of it again and again is for nothing
     try:
         interrupts = Interrupts()
         if "_MLX_COMPLETE" in os.environ:
