@@ -5,7 +5,7 @@ connections. What breaks a limit is answered here, as JSON, before the applicati
 
 An application is called as ASGI has it, but once its request is there to the last byte, and it answers with a
 call of `RESPOND`. So no event wakes anybody, timers are set for a connection rather than for a request, and
-what is kept of a request goes with its answer: that takes a fifth off the CPU time of a small request.
+what is kept of a request goes with its answer.
 """
 
 import asyncio

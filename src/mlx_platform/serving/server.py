@@ -156,7 +156,7 @@ class _Server:
 
     def _follow(self, desk: Desk) -> None:
         """Go after an alias, and take part in its rollouts."""
-        # Here: a server that follows nothing starts without a tenth of what it would else have to import.
+        # Here: a server that follows nothing need not import it.
         from mlx_platform.serving.following.follower import Follower
         from mlx_platform.serving.rollout.deaths import Marks
         from mlx_platform.serving.rollout.joining import take_part
@@ -297,7 +297,7 @@ def _freeze() -> None:
     gc.collect()
     gc.freeze()
     # Requests leave nothing behind that refers to itself: to look for it after every 700 that come together,
-    # as Python does unless told otherwise, takes a twentieth of the time of small ones.
+    # as Python does unless told otherwise, is time lost for small ones.
     gc.set_threshold(_GARBAGE)
 
 

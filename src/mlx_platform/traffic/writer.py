@@ -28,7 +28,7 @@ DROP_REASONS = ("queue", "enospc", "oversize", "error", "closed")
 
 _COALESCE_SECONDS = 0.05
 """How long records gather. While its thread waits for the interpreter, every step of the event loop wakes it
-for nothing: at a fifth of a hundred wake-ups a second, requests make half of the system calls for that."""
+for nothing."""
 
 _CHORE_SECONDS = 0.5
 _TOGETHER = 64  # records that are written with one call

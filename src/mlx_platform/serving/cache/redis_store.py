@@ -1,7 +1,7 @@
 """Bytes in a Redis server, which may be slow, gone or wrong without harm to anybody.
 
-Requests that come in while a command is on its way are read with one MGET: the client library spends a tenth
-of a millisecond on a command, whatever it holds. There are two connections, so that a read never waits for a
+Requests that come in while a command is on its way are read with one MGET: most of what a command costs
+does not depend on what it holds. There are two connections, so that a read never waits for a
 write, and never more than one command on each: no answer can be taken for another's.
 """
 
