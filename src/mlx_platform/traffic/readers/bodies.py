@@ -1,6 +1,5 @@
 """Bodies of requests and answers, read as their content type says."""
 
-import csv
 import io
 import json
 import math
@@ -11,9 +10,9 @@ import numpy as np
 import orjson
 
 from mlx_platform.core.errors import UsageError
+from mlx_platform.traffic.readers.csv_rows import TooLongError, rows_of
 from mlx_platform.traffic.readers.entry import Body
 
-CELL_CAP = 64 * 1024 * 1024
 """Characters of one CSV cell; Python's own limit of 131,072 is less than a text may have."""
 
 
@@ -93,10 +92,9 @@ def parse_csv(text: str) -> Table:
     Raises:
         UsageError: there is no row, or rows differ in their number of cells.
     """
-    csv.field_size_limit(CELL_CAP)
     try:
-        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
-    except csv.Error as error:
+        rows = [row for row in rows_of(io.StringIO(text, newline="\n")) if row]
+    except TooLongError as error:
         raise UsageError("A body is no CSV.") from error
     if not rows or any(len(row) != len(rows[0]) for row in rows):
         raise UsageError("The rows of a CSV body differ in their number of cells, or there is none.")

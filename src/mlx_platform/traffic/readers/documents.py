@@ -1,7 +1,6 @@
 """Rows out of files: lines of JSON, JSON in an array or one after another, CSV with a head, and Parquet."""
 
 import codecs
-import csv
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,8 @@ from typing import Any, Literal
 import orjson
 
 from mlx_platform.core.errors import UsageError
-from mlx_platform.traffic.readers.bodies import CELL_CAP, parse_json
+from mlx_platform.traffic.readers.bodies import parse_json
+from mlx_platform.traffic.readers.csv_rows import TooLongError, rows_of
 from mlx_platform.traffic.readers.entry import Document
 from mlx_platform.traffic.readers.files import CHUNK, BrokenFileError, TornFileError, chunks, is_csv, is_table
 
@@ -189,9 +189,8 @@ class _Scan:
 
 
 def _rows_of_csv(content: Iterable[bytes]) -> Iterator[Document | Loss]:
-    csv.field_size_limit(CELL_CAP)
     torn: list[TornFileError] = []
-    reader = csv.reader(_text_lines(content, torn))
+    reader = rows_of(_text_lines(content, torn))
     try:
         names = next(reader, [])
         for row in reader:
@@ -199,7 +198,7 @@ def _rows_of_csv(content: Iterable[bytes]) -> Iterator[Document | Loss]:
                 yield dict(zip(names, row, strict=True))
             elif row:
                 yield "unreadable"
-    except csv.Error as error:
+    except TooLongError as error:
         raise BrokenFileError(str(error)) from error
     if torn:
         yield "torn"
