@@ -13,8 +13,6 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.traffic.readers.csv_rows import TooLongError, rows_of
 from mlx_platform.traffic.readers.entry import Body
 
-"""Characters of one CSV cell; Python's own limit of 131,072 is less than a text may have."""
-
 
 _STARTS = frozenset("0123456789+-.nNiI")
 _WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")
