@@ -13,7 +13,6 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.traffic.readers.csv_rows import TooLongError, rows_of
 from mlx_platform.traffic.readers.entry import Body
 
-
 _STARTS = frozenset("0123456789+-.nNiI")
 _WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"(?i)[+-]?(((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,4})?|nan|inf|infinity)")
