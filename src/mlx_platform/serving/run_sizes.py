@@ -1,11 +1,13 @@
 """How many rows of a kind are best run together, learnt from the runs that there are."""
 
 from collections import deque
+from collections.abc import Collection
 from statistics import median
 
 _REMEMBERED = 5  # runs of a size
+_ENOUGH = 2  # of them to go by
 _TOLERANCE = 1.1  # a row may take so many times as long as in the best size
-_FORGOTTEN = 1000  # runs after which a size that was left alone is tried again
+_FORGOTTEN = 200  # runs after which a size that was left alone is tried again
 
 
 class RunSizes:
@@ -15,16 +17,21 @@ class RunSizes:
     how much fits depends on how long the rows are, which no measurement at the start can know.
 
     Attributes:
-        most: rows up to which larger runs were not seen to be worse; None while nothing is too large.
+        most: rows up to which runs may grow for now; None while nothing speaks against any size.
     """
 
-    __slots__ = ("_age", "_last", "_paces", "most")
+    __slots__ = ("_age", "_last", "_paces", "_room", "most")
 
     def __init__(self) -> None:
         self.most: int | None = None
+        self._room: int | None = None
         self._paces: list[deque[float]] = []
         self._last: list[int] = []
         self._age = 0
+
+    def begin(self, rows: int) -> None:
+        """Begin with runs of at most so many rows, and let them double as long as none is worse."""
+        self.most = self._room = rows
 
     def learn(self, rows: int, seconds: float) -> None:
         """Take a run into account."""
@@ -38,13 +45,21 @@ class RunSizes:
         for other, last in enumerate(self._last):
             if self._age - last > _FORGOTTEN:
                 self._paces[other].clear()
-        self.most = self._find_most()
+        if self._room is not None and rows > self._room // 2 and len(self._paces[size]) >= _ENOUGH:
+            self._room *= 2
+        bounds = [bound for bound in (self._knee(), self._room) if bound is not None]
+        self.most = min(bounds, default=None)
 
-    def _find_most(self) -> int | None:
-        # The median of few: the first run of a size is slow, and others may use the machine.
-        known = {size: median(paces) for size, paces in enumerate(self._paces) if len(paces) == _REMEMBERED}
+    def _knee(self) -> int | None:
+        """The rows beyond which a row takes longer, if that was seen."""
+        known = {size: _pace(paces) for size, paces in enumerate(self._paces) if len(paces) >= _ENOUGH}
         if len(known) < 2:
             return None
         best = min(known, key=lambda size: known[size])
         too_large = [size for size in known if size > best and known[size] > _TOLERANCE * known[best]]
         return (1 << min(too_large)) - 1 if too_large else None
+
+
+def _pace(paces: Collection[float]) -> float:
+    """What a row takes. Of few runs the best counts: the first is slow, and others use the machine."""
+    return median(paces) if len(paces) == _REMEMBERED else min(paces)
