@@ -138,8 +138,8 @@ class LiveDrift:
 
     def _fail(self, error: Exception) -> None:
         level = logging.DEBUG if self.failures else logging.WARNING
-        self.failures += 1
         _logger.log(level, "Drift cannot be watched live: %s", first_line(error))
+        self.failures += 1
 
 
 class _Counting:

@@ -48,7 +48,8 @@ def test_each_request_is_copied_and_the_same_answers_agree(folders):
     assert shadow.latency.total == 20
     assert window.arm("stable").requests == 20
     assert "canary" not in window.arms
-    assert runs == counts[("sent",)] == 20
+    assert counts[("sent",)] == 20
+    assert 10 <= runs <= 20  # two copies may share a run
     assert differences == []
 
 
