@@ -34,6 +34,7 @@ def watch(package, monkeypatch):
     monkeypatch.setattr("mlx_platform.serving.live_drift._PERIOD", 0.02)
     monkeypatch.setattr("mlx_platform.serving.live_drift._SCORED_EVERY", 0.0)
     monkeypatch.setattr("mlx_platform.serving.live_drift._FIRST", 2000)
+    monkeypatch.setattr(LiveDrift, "_adapt", lambda *_: None)  # every request is to be counted here
     watches = []
 
     def start(package=package, settings=SETTINGS):

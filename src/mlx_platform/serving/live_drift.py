@@ -119,7 +119,9 @@ class LiveDrift:
             return
         scored = 0.0
         while not self._closed.wait(_PERIOD):
-            taken, self._kept, self._seen, self._bytes = self._kept, [], 0, 0
+            taken = self._kept[:]
+            del self._kept[: len(taken)]  # in place: what comes meanwhile is kept for the next time
+            self._seen = self._bytes = 0
             began = time.thread_time()
             try:
                 counting.add(taken)
