@@ -168,6 +168,8 @@ def test_files_that_cannot_be_read_are_refused(context, tmp_path, name, content,
         ("l.json", "{}", "no list of tasks"),
         ("l.json", "[1]", "without the id"),
         ("l.json", "[", "Cannot read"),
+        ("l.json", '[{"data": {"id": "r-1#0"}, "annotations": 5}]', "'annotations' of a task is no list"),
+        ("l.json", '[{"data": {"id": "r-1#0"}, "annotations": [{"result": 5}]}]', "'result' of a task"),
     ],
 )
 def test_labels_in_another_form_are_refused(context, written, tmp_path, name, content, message):
@@ -178,9 +180,50 @@ def test_labels_in_another_form_are_refused(context, written, tmp_path, name, co
         dataset.add(context, "reviews", [tmp_path / name], sample=sample)
 
 
-def test_labels_of_two_types_are_refused(context, written):
-    with pytest.raises(UsageError, match="Some labels are text"):
-        dataset.add(context, "reviews", [written("l.jsonl", row(1, "a"), row(2, 3))])
+def test_labels_of_two_types_are_refused_in_one_import_and_over_two(context, written):
+    with pytest.raises(UsageError, match="truth values and others are text"):
+        dataset.add(context, "reviews", [written("l.jsonl", row(1, "a"), row(2, True))])
+    dataset.add(context, "reviews", [written("1.jsonl", row(1, "a"))])
+    with pytest.raises(UsageError, match="text and others are numbers"):
+        dataset.add(context, "reviews", [written("2.jsonl", row(2, 3))])
+
+
+def test_whole_numbers_and_others_are_labels_of_one_dataset(context, written, tmp_path):
+    dataset.add(context, "prices", [written("l.jsonl", row(1, 3), row(2, 3.5))])
+    dataset.export(context, "prices", tmp_path / "o.parquet")
+
+    assert pd.read_parquet(tmp_path / "o.parquet")["label"].tolist() == [3.0, 3.5]
+
+
+def test_true_and_one_contradict_each_other(context, written):
+    files = [written("1.jsonl", row(1, True), row(2, True)), written("2.jsonl", row(1, 1))]
+
+    assert fates(dataset.add(context, "reviews", files)) == {"labelled": 1, "contradicted": 1}
+
+
+def test_a_labelled_row_that_the_sample_does_not_have_is_not_used(context, written):
+    labelled = written("l.jsonl", row(1, "a"), row(9, "b"))
+
+    found = dataset.add(context, "reviews", [labelled], sample=written("s.jsonl", row(1)))
+
+    assert fates(found) == {"labelled": 1, "unknown": 1}
+
+
+@pytest.mark.parametrize("column", ["id", "label", "weight", "mlx.time"])
+def test_an_input_is_never_overwritten_by_a_column_of_the_dataset(context, written, column):
+    with pytest.raises(UsageError, match=f"column '{column}'"):
+        dataset.add(context, "reviews", [written("l.jsonl", row(1, "a", inputs={"x0": 1.0, column: 7.0}))])
+    assert dataset.listing(context).data["increments"] == []
+
+
+def test_a_column_that_the_first_row_lacks_is_kept(context, written, tmp_path):
+    rows = (row(1, "a", inputs={"x0": 1.0}), row(2, "b", inputs={"x0": 2.0, "x1": 5.0}))
+    dataset.add(context, "reviews", [written("l.jsonl", *rows)])
+    dataset.export(context, "reviews", tmp_path / "o.parquet")
+
+    column = pd.read_parquet(tmp_path / "o.parquet")["x1"]
+    assert column.isna().tolist() == [True, False]
+    assert column[1] == 5.0
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "", "-a", "a b"])
@@ -204,9 +247,9 @@ def test_an_increment_that_was_tampered_with_is_not_used(context, written, tmp_p
         "increment"
     ]
     rows = tmp_path / "datasets" / "reviews" / increment["digest"][:16] / "rows.parquet"
-    pd.read_parquet(rows).head(1).to_parquet(rows)
+    pd.read_parquet(rows).assign(label="b").to_parquet(rows)
 
-    with pytest.raises(IntegrityError, match="holds 1 rows, not 2"):
+    with pytest.raises(IntegrityError, match="not those that were imported"):
         dataset.export(context, "reviews", tmp_path / "out.parquet")
 
 
@@ -231,6 +274,40 @@ def test_two_imports_at_once_follow_each_other(context, written):
     chain = dataset.listing(context, "reviews").data["increments"]
     assert [each["parent"] for each in chain] == ["", *(each["digest"] for each in chain[:-1])]
     assert sum(each["rows"] for each in chain) == 20
+
+
+def test_the_same_labels_are_taken_once_by_imports_at_once(context, written):
+    labelled = written("l.jsonl", *(row(number, "a") for number in range(20)))
+    ended = []
+
+    def take():
+        try:
+            ended.append(dataset.add(context, "reviews", [labelled]).data["increment"]["ref"])
+        except UndecidedError:
+            ended.append("nothing new")
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    (only,) = dataset.listing(context, "reviews").data["increments"]
+    assert sorted(ended) == sorted(["nothing new"] * 3 + [only["ref"]])
+
+
+def test_a_training_with_the_weights_learns_the_traffic_and_not_the_sample(context, written, tmp_path):
+    from sklearn.dummy import DummyClassifier
+
+    heavy = (row(number, "a", weight=50.0, inclusion_probability=0.02) for number in range(2))
+    light = (row(number, "b", weight=1.0, inclusion_probability=1.0) for number in range(2, 10))
+    dataset.add(context, "reviews", [written("l.jsonl", *heavy, *light)])
+    dataset.export(context, "reviews", tmp_path / "o.parquet")
+    frame = pd.read_parquet(tmp_path / "o.parquet")
+
+    model = DummyClassifier().fit(frame[["x0"]], frame["label"], sample_weight=frame["weight"])
+
+    assert model.predict_proba([[0.0]])[0] == pytest.approx([100 / 108, 8 / 108])
 
 
 def test_show_tells_the_labels_and_where_they_come_from(context, written):

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from projects import Project, evidence_of
@@ -6,10 +7,13 @@ from projects import Project, evidence_of
 from mlx_platform.core.errors import IntegrityError, NotFoundError, UsageError
 from mlx_platform.core.report import Table
 from mlx_platform.core.verdict import Verdict
+from mlx_platform.evaluation.sample_format import SampledRow
 from mlx_platform.registry.version import PARAMS, QUARANTINED, SIZE, Lineage
+from mlx_platform.workflows import dataset
 from mlx_platform.workflows.archive import archive
 from mlx_platform.workflows.context import make_context
 from mlx_platform.workflows.resolve import resolve
+from mlx_platform.workflows.sampling.export import write_rows
 from mlx_platform.workflows.show import show
 
 
@@ -33,6 +37,26 @@ def test_a_page_has_lineage_signature_evidence_and_moves(project: Project) -> No
     assert set(tables) == {"Parameters", "Training metrics", "Evidence", "Moves"}
     assert tables["Evidence"].rows[0][:2] == ("evaluation", Verdict.PASS)
     assert result.report.next_steps == ("mlx serve digits@production",)
+
+
+def test_a_version_tells_the_labels_that_it_was_trained_on(project: Project, tmp_path: Path) -> None:
+    fields = {"time": "2026-03-08T12:00:00Z", "model": "digits", "version": "2", "digest": "d" * 64}
+    drawn = {"arm": "production", "strategy": "random", "seed": 0, "score": 1.0}
+    weighed = {"inclusion_probability": 0.5, "weight": 2.0, "prediction": {}, "inputs": {"x": 1.0}}
+    row = SampledRow("r-1", 0, "0" * 16, **fields, **drawn, **weighed, label="a")
+    write_rows(tmp_path / "l.jsonl", [row], "jsonl")
+    ref = dataset.add(project.context, "reviews", [tmp_path / "l.jsonl"]).data["increment"]["ref"]
+
+    trained, _ = project.catalog.register("digits", project.variant("t"), Lineage(dataset_version=ref))
+    other, _ = project.catalog.register(
+        "digits", project.variant("o"), Lineage(dataset_version="../reviews@" + "0" * 16)
+    )
+
+    shown = show(project.context, trained.ref)
+    assert shown.data["increment"] == {"ref": ref, "rows": 1, "parent": "", "models": ["digits/2"]}
+    facts = {fact.label: fact.value for fact in shown.report.facts}
+    assert facts["increment"] == "1 labelled row, answered by digits/2"
+    assert show(project.context, other.ref).data["increment"] is None
 
 
 def test_the_next_command_is_what_the_version_lacks(project: Project) -> None:

@@ -47,21 +47,19 @@ def add(
     fates = Fates()
     rows = read_labelled(files, sample, label=label_column, keep_masked=keep_masked, fates=fates)
     datasets = Datasets(context)
-    known = datasets.hashes(name)
-    fresh: list[SampledRow] = []
-    for row in rows:
-        if row.input_hash in known and known[row.input_hash] == row.label:
-            fates.add("known", row.id)
-        else:
-            fresh.append(row)
+    with datasets.importing(name):
+        known = datasets.hashes(name)
+        fresh: list[SampledRow] = []
+        for row in rows:
+            if row.input_hash in known and known[row.input_hash] == row.label:
+                fates.add("known", row.id)
+            else:
+                fresh.append(row)
+        if not fresh:
+            raise UndecidedError(f"There is no new label for {name}: {_told(fates)}.")
+        _check_types([*known.values(), *(row.label for row in fresh)])
+        increment = datasets.add(name, fresh, fates.document())
     relabelled = sum(row.input_hash in known for row in fresh)
-    if len({type(row.label) for row in fresh}) > 1:
-        raise UsageError(
-            "Some labels are text and others are numbers.", hint="Give all labels of a dataset one type."
-        )
-    if not fresh:
-        raise UndecidedError(f"There is no new label for {name}: {_told(fates)}.")
-    increment = datasets.add(name, fresh, fates.document())
     return Result(
         command="dataset import",
         data={"increment": increment.document(), "relabelled": relabelled},
@@ -77,6 +75,20 @@ def add(
         ),
         warnings=_warnings(fates, relabelled),
     )
+
+
+def _check_types(labels: Sequence[object]) -> None:
+    """Refuse labels that no training could take together; whole numbers and others go together."""
+    kinds = {
+        "truth values" if isinstance(label, bool) else "text" if isinstance(label, str) else "numbers"
+        for label in labels
+    }
+    if len(kinds) > 1:
+        first, *others = sorted(kinds, reverse=True)
+        raise UsageError(
+            f"Some labels are {first} and others are {' or '.join(others)}.",
+            hint="Give all labels of a dataset one type.",
+        )
 
 
 def _told(fates: Fates) -> str:
@@ -109,6 +121,7 @@ def listing(context: Context, name: str | None = None) -> Result:
 
     Raises:
         NotFoundError: there is no such dataset.
+        UsageError: no name of a dataset.
         IntegrityError: an increment is damaged.
     """
     datasets = Datasets(context)
@@ -142,6 +155,7 @@ def show(context: Context, ref: str) -> Result:
 
     Raises:
         NotFoundError: there is no such dataset or increment.
+        UsageError: no name of a dataset.
         IntegrityError: it is damaged.
     """
     datasets = Datasets(context)

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlx_platform.core.errors import IntegrityError, MlxError
 from mlx_platform.core.report import Fact, Report, Result, Section, Table
-from mlx_platform.core.text import printable
+from mlx_platform.core.text import plural, printable
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.registry.damage import told_damage
 from mlx_platform.registry.findings import metrics_of
@@ -55,7 +55,7 @@ def show(context: Context, ref: str, *, fields: Sequence[str] = ()) -> Result:
     evidence = evidence_of(version)
     moves, warnings = _moves(context, version)
     family = _family(context, version)
-    data = _document(version, evidence, family, moves)
+    data = _document(version, evidence, family, moves) | {"increment": _increment(context, version)}
     if fields:
         return selected_fields(version, data, fields)
     deleted = context.catalog.removal.deleted(version.name) if moves else {}
@@ -95,6 +95,25 @@ def _document(
     }
 
 
+def _increment(context: Context, version: Version) -> dict[str, Any] | None:
+    """The labels that it was trained on, where they are kept here."""
+    if "@" not in version.dataset_version:
+        return None  # the name of an increment has its digest
+    from mlx_platform.workflows.datasets.store import Datasets
+
+    found = Datasets(context).named(version.dataset_version)
+    if found is None:
+        return None
+    return {"ref": found.ref, "rows": found.rows, "parent": found.parent, "models": list(found.models)}
+
+
+def _increment_text(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    after = f", after {found['parent'][:16]}" if found["parent"] else ""
+    return f"{plural(found['rows'], 'labelled row')}{after}, answered by {', '.join(found['models'])}"
+
+
 def _family(context: Context, version: Version) -> dict[str, list[str]]:
     """The versions that it was made from, nearest first, and those of its model that were made from it."""
     parents: list[str] = []
@@ -116,6 +135,7 @@ def _facts(version: Version, data: Mapping[str, Any]) -> Iterator[Fact]:
         "registered by": data["actor"],
         "environment": data["environment"],
         "dataset fingerprint": data["dataset_fingerprint"],
+        "increment": _increment_text(data["increment"]),
         "ancestors": " <- ".join(family["parents"][1:]),
         "made into": ", ".join(family["children"]),
         "run": version.run_id,

@@ -66,7 +66,7 @@ def read_labelled(
                 fates.add("unlabelled", row_id)
             elif row_id not in said:
                 said[row_id] = found
-            elif said[row_id] == found:
+            elif _same(said[row_id]) == _same(found):
                 fates.add("repeated", row_id)
             elif row_id not in contradicted:
                 contradicted.add(row_id)
@@ -78,9 +78,9 @@ def read_labelled(
 def _usable(rows: Iterable[SampledRow], fates: Fates, *, keep_masked: bool) -> Iterator[SampledRow]:
     """Rows that can be trained on; of those with the same inputs one, unless their labels differ."""
     every = list(rows)
-    labels: dict[str, set[str]] = {}
+    labels: dict[str, set[tuple[bool, Any]]] = {}
     for row in every:
-        labels.setdefault(row.input_hash, set()).add(repr(row.label))
+        labels.setdefault(row.input_hash, set()).add(_same(row.label))
     seen: set[str] = set()
     for row in every:
         if row.masked and not keep_masked:
@@ -100,7 +100,8 @@ def _labels(path: Path, rows: dict[str, SampledRow], label: str, *, known: bool)
     kind = path.suffix.lower()
     if kind == ".jsonl":
         for row in read_sample(path):
-            rows.setdefault(row.id, row)
+            if not known:
+                rows.setdefault(row.id, row)
             yield row.id, _plain(row.label)
         return
     if not known:
@@ -143,9 +144,9 @@ def _from_tasks(path: Path) -> Iterator[tuple[str, Any]]:
             raise UsageError(f"{path} holds a task without the id of a sampled row.")
         found = [
             value
-            for annotation in task.get("annotations") or ()
+            for annotation in _list(path, task, "annotations")
             if isinstance(annotation, Mapping) and not annotation.get("was_cancelled")
-            for value in _values(annotation)
+            for value in _values(path, annotation)
         ]
         if not found:
             yield data["id"], None
@@ -153,8 +154,15 @@ def _from_tasks(path: Path) -> Iterator[tuple[str, Any]]:
             yield data["id"], value
 
 
-def _values(annotation: Mapping[str, Any]) -> Iterator[Any]:
-    for result in annotation.get("result") or ():
+def _list(path: Path, part: Mapping[str, Any], key: str) -> list[Any]:
+    found = part.get(key) or []
+    if not isinstance(found, list):
+        raise UsageError(f"{path} is no export of Label Studio: {key!r} of a task is no list.")
+    return found
+
+
+def _values(path: Path, annotation: Mapping[str, Any]) -> Iterator[Any]:
+    for result in _list(path, annotation, "result"):
         value = result.get("value") if isinstance(result, Mapping) else None
         if not isinstance(value, Mapping):
             continue
@@ -162,6 +170,11 @@ def _values(annotation: Mapping[str, Any]) -> Iterator[Any]:
             yield _plain(value["choices"][0])
         elif "number" in value or "rating" in value:
             yield _plain(value.get("number", value.get("rating")))
+
+
+def _same(label: Any) -> tuple[bool, Any]:
+    """What labels are compared by: 3 and 3.0 are the same, and 1 and True are not."""
+    return isinstance(label, bool), label
 
 
 def _plain(label: Any) -> Any:

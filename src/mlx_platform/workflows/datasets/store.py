@@ -5,6 +5,7 @@ An increment knows the one before it. It is there whole or not at all, and never
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ ROWS = "rows.parquet"
 ABOUT = "increment.json"
 _SHORT = 16  # hex digits of a digest that name a folder
 _LOCK_SECONDS = 60.0
+_RESERVED = ("id", "label", "weight", "mlx.input_hash", "mlx.time", "mlx.version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,13 @@ class Increment:
         rows: how many.
         weight: the requests that they stand for.
         models: the versions that had answered them, `NAME/NUMBER`.
+        packages: their digests.
         strategies: by which they were drawn.
+        seeds: of the draws.
         first: the time of the first request.
         last: and of the last.
         fates: what became of the labels that were imported.
+        files: the SHA-256 of each file beside it.
     """
 
     name: str
@@ -50,10 +55,13 @@ class Increment:
     rows: int
     weight: float
     models: tuple[str, ...]
+    packages: tuple[str, ...]
     strategies: tuple[str, ...]
+    seeds: tuple[int, ...]
     first: str
     last: str
     fates: dict[str, Any]
+    files: dict[str, str]
 
     @property
     def ref(self) -> str:
@@ -104,8 +112,10 @@ class Datasets:
 
         Raises:
             NotFoundError: there is no such dataset or increment.
+            UsageError: no name of a dataset.
         """
         name, _, digest = text.partition("@")
+        check_name(name)
         chain = self.chain(name)
         if not chain:
             raise NotFoundError(
@@ -132,11 +142,15 @@ class Datasets:
 
         path = self._root / increment.name / increment.digest[:_SHORT] / ROWS
         try:
-            table = pq.read_table(path, page_checksum_verification=True)
+            content = path.read_bytes()
+            if hashlib.sha256(content).hexdigest() != increment.files.get(ROWS):
+                raise IntegrityError(
+                    f"The rows of {increment.ref} are not those that were imported.",
+                    hint=f"Put {path} back from a copy, or import the labels into another dataset.",
+                )
+            table = pq.read_table(pa.BufferReader(content))
         except (OSError, pa.ArrowException) as error:
             raise IntegrityError(f"The rows of {increment.ref} cannot be read.") from error
-        if table.num_rows != increment.rows:
-            raise IntegrityError(f"{increment.ref} holds {table.num_rows:,} rows, not {increment.rows:,}.")
         return table
 
     def hashes(self, name: str) -> dict[str, Any]:
@@ -147,32 +161,59 @@ class Datasets:
             found |= dict(zip(table["mlx.input_hash"].to_pylist(), table["label"].to_pylist(), strict=True))
         return found
 
-    def add(self, name: str, rows: Sequence[SampledRow], fates: dict[str, Any]) -> Increment:
-        """Keep rows as the next increment.
+    def named(self, text: str) -> Increment | None:
+        """The increment that a version says it was trained on; None where it names none that is here."""
+        name, _, digest = text.partition("@")
+        if len(digest) < _SHORT:
+            return None
+        try:
+            check_name(name)
+            chain = self.upto(text)
+        except (NotFoundError, UsageError):
+            return None  # any text may stand there
+        return chain[-1]
+
+    @contextmanager
+    def importing(self, name: str) -> Iterator[None]:
+        """Keep other imports away, from the look at what is there until the increment is written.
 
         Raises:
-            UsageError: no name for a folder, or rows whose columns have no common type.
+            UsageError: no name for a folder.
             UnavailableError: another import is writing.
         """
         check_name(name)
-        folder = self._root / name
-        with file_lock(folder / ".lock", timeout=_LOCK_SECONDS, purpose="importing labels"):
-            chain = self.chain(name)
-            parent = chain[-1].digest if chain else ""
-            increment = Increment(
-                name=name,
-                digest=_digest(rows, parent),
-                parent=parent,
-                created=rfc3339(self._clock()),
-                rows=len(rows),
-                weight=sum(row.weight for row in rows),
-                models=tuple(sorted({f"{row.model}/{row.version}" for row in rows})),
-                strategies=tuple(sorted({row.strategy for row in rows})),
-                first=min(row.time for row in rows),
-                last=max(row.time for row in rows),
-                fates=fates,
-            )
-            _write(folder, increment, rows)
+        lock = self._root / name / ".lock"
+        with file_lock(lock, timeout=_LOCK_SECONDS, purpose="importing labels"):
+            yield
+
+    def add(self, name: str, rows: Sequence[SampledRow], fates: dict[str, Any]) -> Increment:
+        """Keep rows as the next increment; only under `importing`.
+
+        Raises:
+            UsageError: rows whose columns have no common type, or have names of the dataset's own.
+        """
+        chain = self.chain(name)
+        parent = chain[-1].digest if chain else ""
+        content = _parquet(rows)
+        increment = Increment(
+            name=name,
+            digest=_digest(rows, parent),
+            parent=parent,
+            created=rfc3339(self._clock()),
+            rows=len(rows),
+            weight=sum(row.weight for row in rows),
+            models=tuple(sorted({f"{row.model}/{row.version}" for row in rows})),
+            packages=tuple(sorted({row.digest for row in rows})),
+            strategies=tuple(sorted({row.strategy for row in rows})),
+            seeds=tuple(sorted({row.seed for row in rows})),
+            first=min(row.time for row in rows),
+            last=max(row.time for row in rows),
+            fates=fates,
+            files={ROWS: hashlib.sha256(content).hexdigest()},
+        )
+        with staged_folder(self._root / name / increment.digest[:_SHORT]) as made:
+            (made / ROWS).write_bytes(content)
+            (made / ABOUT).write_bytes(orjson.dumps(increment.document(), option=orjson.OPT_INDENT_2))
         return increment
 
     def _increments(self, folder: Path) -> Iterator[Increment]:
@@ -188,7 +229,7 @@ def _read(path: Path) -> Increment:
         known = {entry.name: document[entry.name] for entry in fields(Increment)}
         if document["schema"] != SCHEMA:
             raise IntegrityError(f"{path} is of the schema {printable(str(document['schema']), 80)!r}.")
-        lists = {name: tuple(known[name]) for name in ("models", "strategies")}
+        lists = {name: tuple(known[name]) for name in ("models", "packages", "strategies", "seeds")}
         return Increment(**{**known, **lists})
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path} is no increment.") from error
@@ -216,26 +257,30 @@ def _digest(rows: Sequence[SampledRow], parent: str) -> str:
     return digest.hexdigest()
 
 
-def _write(folder: Path, increment: Increment, rows: Sequence[SampledRow]) -> None:
+def _parquet(rows: Sequence[SampledRow]) -> bytes:
+    """The columns of all rows, null where a row has none, and what training needs beside them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    cells = [
-        {
-            **row.inputs,
-            "id": row.id,
-            "label": row.label,
-            "weight": row.weight,
-            "mlx.input_hash": row.input_hash,
-            "mlx.time": row.time,
-            "mlx.version": f"{row.model}/{row.version}",
-        }
-        for row in rows
-    ]
+    names = list(dict.fromkeys(name for row in rows for name in row.inputs))
+    taken = [name for name in names if name in _RESERVED]
+    if taken:
+        raise UsageError(
+            f"The rows have a column {taken[0]!r}, which a dataset keeps for itself.",
+            hint=f"Not to be names of inputs: {', '.join(_RESERVED)}.",
+        )
+    columns = {name: [row.inputs.get(name) for row in rows] for name in names} | {
+        "id": [row.id for row in rows],
+        "label": [row.label for row in rows],
+        "weight": [row.weight for row in rows],
+        "mlx.input_hash": [row.input_hash for row in rows],
+        "mlx.time": [row.time for row in rows],
+        "mlx.version": [f"{row.model}/{row.version}" for row in rows],
+    }
     try:
-        table = pa.Table.from_pylist(cells)
+        table = pa.table({name: pa.array(cells) for name, cells in columns.items()})
     except pa.ArrowException as error:
         raise UsageError(f"The rows have no common columns: {printable(str(error), 200)}.") from error
-    with staged_folder(folder / increment.digest[:_SHORT]) as made:
-        pq.write_table(table, made / ROWS, write_page_checksum=True)
-        (made / ABOUT).write_bytes(orjson.dumps(increment.document(), option=orjson.OPT_INDENT_2))
+    content = pa.BufferOutputStream()
+    pq.write_table(table, content)
+    return bytes(content.getvalue())
