@@ -209,7 +209,7 @@ def _section(root: Any, name: str, names: list[str], sources: Mapping[str, Sourc
     if source.body:
         parts.append(f"{_by_flags(source.body, options)}\n")
     if arguments:
-        rows = [(f"`{one.metavar.strip('[]')}`", _meaning(one)) for one in arguments]
+        rows = [(f"`{_bare(one)}`", _meaning(one)) for one in arguments]
         parts.append(_table(("argument", "what it is"), rows))
     if options:
         rows = [(_words(one), _meaning(one)) for one in options]
@@ -243,7 +243,7 @@ def _by_flags(text: str, options: list[Any]) -> str:
 def _synopsis(name: str, arguments: list[Any], options: list[Any]) -> str:
     words = [f"mlx {name}"]
     for one in arguments:
-        metavar = one.metavar.strip("[]") if one.required else f"[{one.metavar.strip('[].')}]"
+        metavar = _bare(one) if one.required else f"[{_bare(one)}]"
         words.append(f"{metavar}..." if one.nargs == -1 else metavar)
     for one in options:
         flag = max(one.opts, key=len)
@@ -255,6 +255,11 @@ def _synopsis(name: str, arguments: list[Any], options: list[Any]) -> str:
             lines.append("   ")
         lines[-1] += f" {word}"
     return "\n".join(lines)
+
+
+def _bare(argument: Any) -> str:
+    """Its name without the brackets around all of it, which say that it may be left out."""
+    return re.sub(r"^\[(.*)\](\.\.\.)?$", r"\1", argument.metavar)
 
 
 def _words(option: Any) -> str:
