@@ -1,7 +1,9 @@
 """What a switch of versions costs those who ask meanwhile: failed requests, and their time while it goes on.
 
 One server process follows an alias that moves to and fro between two versions of a network of 60 MB, each of
-them loaded anew; a client asks at a steady pace. Then the same from memory, as a rollback does it.
+them loaded anew, then the same from memory, as a rollback does it. Once a client asks at a steady pace, which
+shows what a switch adds to a request, and once as many as saturate the server: each asks again as soon as it
+has its answer, so that there is always somebody waiting.
 """
 
 import http.client
@@ -10,11 +12,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from measure import table
@@ -24,7 +29,8 @@ from mlx_platform.inference.build import build_package
 from mlx_platform.registry.catalog import Catalog
 from mlx_platform.registry.version import Lineage
 
-_RATE = 25.0  # requests a second
+_RATE = 25.0  # requests a second at a steady pace
+_CROWD = 8  # clients that saturate it
 _WIDTH, _LAYERS = 700, 30
 _PATH = "/v2/models/net/infer"
 
@@ -34,10 +40,13 @@ def reload(quick: bool) -> None:
     times = 10 if quick else 100
     with tempfile.TemporaryDirectory() as folder:
         catalog = _registry(Path(folder))
-        rows = [_measure(Path(folder), catalog, times, warm=warm) for warm in (False, True)]
-    columns = ("versions", "switches", "requests", "failed", "P99 before", "P99 during", "ratio")
-    title = f"Switches at {_RATE:.0f} requests a second"
-    table(title, rows, (*columns, "from the move to traffic", "resident"))
+        rows = [
+            _measure(Path(folder), catalog, times, crowd=crowd, warm=warm)
+            for crowd in (1, _CROWD)
+            for warm in (False, True)
+        ]
+    columns = ("load", "versions", "switches", "requests", "failed", "P99 before", "P99 during", "ratio")
+    table("Switches under load", rows, (*columns, "from the move to traffic", "resident"))
 
 
 def _registry(folder: Path) -> Catalog:
@@ -77,25 +86,41 @@ def _network(path: Path, seed: int) -> Path:
     return path
 
 
-def client(url: str, path: Path) -> None:
-    """Ask at a steady pace; write down when each request was due, how long it took, and what came back."""
+def client(url: str, path: Path, crowd: int) -> None:
+    """Ask; write down when each request was due, how long it took, and what came back.
+
+    Args:
+        url: host and port.
+        path: the file that is written.
+        crowd: one asks at a steady pace; more ask without a pause.
+    """
     row = {"name": "x", "datatype": "FP32", "shape": [1, _WIDTH], "data": [0.1] * _WIDTH}
     body = json.dumps({"inputs": [row]})
+    with path.open("w", buffering=1) as file:
+        ask = partial(_ask, url, body, file, 1 / _RATE if crowd == 1 else 0.0)
+        threads = [threading.Thread(target=ask, daemon=True) for _ in range(crowd)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def _ask(url: str, body: str, file: TextIO, pause: float) -> None:
     connection = http.client.HTTPConnection(url, timeout=30)
     due = time.monotonic()
-    with path.open("w", buffering=1) as file:
-        while True:
-            due = max(due + 1 / _RATE, time.monotonic() - 1.0)
-            time.sleep(max(0.0, due - time.monotonic()))
-            try:
-                connection.request("POST", _PATH, body, {"Content-Type": "application/json"})
-                answer = connection.getresponse()
-                answer.read()
-                status, version = answer.status, answer.headers["X-Mlx-Version"]
-            except OSError:
-                status, version = 0, "?"
-                connection.close()
-            file.write(f"{due} {time.monotonic() - due} {status} {version}\n")
+    while True:
+        # Who is late asks at once, and time spent waiting for the answer before counts too, up to a second.
+        due = max(due + pause, time.monotonic() - 1.0) if pause else time.monotonic()
+        time.sleep(max(0.0, due - time.monotonic()))
+        try:
+            connection.request("POST", _PATH, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            status, version = answer.status, answer.headers["X-Mlx-Version"]
+        except OSError:
+            status, version = 0, "?"
+            connection.close()
+        file.write(f"{due} {time.monotonic() - due} {status} {version}\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +135,11 @@ class Answer:
 
 def _answers(path: Path) -> list[Answer]:
     whole = path.read_text().rpartition("\n")[0].splitlines()
-    return [
+    answers = [
         Answer(float(due), float(seconds), int(status), version)
         for due, seconds, status, version in (line.split() for line in whole)
     ]
+    return sorted(answers, key=lambda answer: answer.due + answer.seconds)
 
 
 @contextmanager
@@ -139,12 +165,12 @@ def _server(folder: Path, *, warm: bool) -> Iterator[tuple[int, str]]:
             process.terminate()
 
 
-def _measure(folder: Path, catalog: Catalog, times: int, *, warm: bool) -> tuple[str, ...]:
+def _measure(folder: Path, catalog: Catalog, times: int, *, crowd: int, warm: bool) -> tuple[str, ...]:
     catalog.move("net", "production", 1, kind="promote", actor="benchmark")
     path = folder / "answers.txt"
     path.unlink(missing_ok=True)
     with _server(folder, warm=warm) as (pid, url):
-        command = [sys.executable, __file__, "--client", url, str(path)]
+        command = [sys.executable, __file__, "--client", url, str(path), str(crowd)]
         with subprocess.Popen(command) as asking:
             time.sleep(3)
             began = time.monotonic()
@@ -163,6 +189,7 @@ def _measure(folder: Path, catalog: Catalog, times: int, *, warm: bool) -> tuple
     busy = [answer.seconds for answer in answers if answer.due >= moves[0]]
     calm, during = _percentile(quiet, 99), _percentile(busy, 99)
     return (
+        f"{_RATE:.0f} requests/s" if crowd == 1 else f"{crowd} clients without a pause",
         "from memory" if warm else "loaded anew",
         str(times),
         f"{len(answers):,}",
@@ -178,10 +205,17 @@ def _measure(folder: Path, catalog: Catalog, times: int, *, warm: bool) -> tuple
 def _wait_for(path: Path, version: str) -> None:
     """Wait until a version answers."""
     deadline = time.monotonic() + 60
-    while _answers(path)[-1].version != version:
+    while _last_version(path) != version:
         if time.monotonic() > deadline:
             raise SystemExit(f"Version {version} did not answer within a minute.")
         time.sleep(0.02)
+
+
+def _last_version(path: Path) -> str:
+    """Of the newest whole line; to read all of them again and again would take the cores from the server."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 500))
+        return file.read().rpartition(b"\n")[0].split()[-1].decode()
 
 
 def _reached(answers: list[Answer], moves: list[float]) -> str:
@@ -205,6 +239,6 @@ def _percentile(values: list[float], percent: float) -> float:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--client"]:
-        client(sys.argv[2], Path(sys.argv[3]))
+        client(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
     else:
         reload("--quick" in sys.argv)
