@@ -1,7 +1,10 @@
 """A listening socket, the connections that came through it, and how they end."""
 
 import asyncio
+import ctypes
 import socket
+import struct
+import sys
 import time
 from email.utils import formatdate
 from typing import Any
@@ -12,6 +15,8 @@ from mlx_platform.core.errors import UsageError
 from mlx_platform.serving.http_protocol import Connections, HttpLimits, LimitedProtocol
 
 _BACKLOG = 2048
+_SO_ATTACH_FILTER = 26  # of Linux, on all but a few old architectures; Python has no name for it
+_HANDSHAKE_SECONDS = 0.1  # what a handshake that is under way is given to end in
 _KEEP_ALIVE_SECONDS = 75  # longer than the idle time-out of common load balancers, which then close first
 
 
@@ -88,8 +93,11 @@ class Listener:
         """Close the socket; the connections stay, also those that the kernel made and nobody has taken."""
         if self._server is None or self._socket is None:
             return
+        if _ignore_new_handshakes(self._socket):
+            await asyncio.sleep(_HANDSHAKE_SECONDS)
+        else:
+            self._socket.listen(0)  # few can come while the last ones are taken
         loop = asyncio.get_running_loop()
-        self._socket.listen(0)  # few can come while the last ones are taken
         while True:
             try:
                 connection, _ = self._socket.accept()
@@ -122,3 +130,28 @@ class Listener:
     def _tell_time(self, loop: asyncio.AbstractEventLoop) -> None:
         self._state.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
         self._clock = loop.call_later(1.0, self._tell_time, loop)
+
+
+def _ignore_new_handshakes(listening: socket.socket) -> bool:
+    """Have the kernel drop what would open a connection, where it can; those half open are still completed.
+
+    A socket that closes resets what is in its queue, also what came after the last look at it. Whose first
+    packet is dropped tries again in a second, here or where the name leads then, and has lost nothing.
+    """
+    if sys.platform != "linux":
+        return False
+    instructions = [  # classic BPF over the TCP header: code, jumps if true and if false, operand
+        (0x30, 0, 0, 13),  # load the byte of flags
+        (0x54, 0, 0, 0x12),  # keep SYN and ACK
+        (0x15, 0, 1, 0x02),  # SYN alone?
+        (0x06, 0, 0, 0),  # drop it
+        (0x06, 0, 0, 0xFFFFFFFF),  # pass it
+    ]
+    program = b"".join(struct.pack("=HBBI", *each) for each in instructions)
+    memory = ctypes.create_string_buffer(program, len(program))
+    where = struct.pack("HP", len(instructions), ctypes.addressof(memory))
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, where)
+    except OSError:  # a sandbox that has no filters
+        return False
+    return True

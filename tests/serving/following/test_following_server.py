@@ -208,12 +208,14 @@ def large_version(project, scale):
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    width = WEIGHTS // (4 * (4 + 3))
-    inner = [np.full(shape, scale / width, np.float32) for shape in ((4, width), (width, 3))]
+    width = int((WEIGHTS / 4) ** 0.5)  # of a square: what a row takes while it runs is small beside it
+    shapes = ((4, width), (width, width), (width, 3))
+    inner = [np.full(shape, scale / width, np.float32) for shape in shapes]
     graph = helper.make_graph(
         [
             helper.make_node("MatMul", ["x", "w0"], ["h"]),
-            helper.make_node("MatMul", ["h", "w1"], ["scores"]),
+            helper.make_node("MatMul", ["h", "w1"], ["i"]),
+            helper.make_node("MatMul", ["i", "w2"], ["scores"]),
             helper.make_node("Softmax", ["scores"], ["probabilities"]),
         ],
         "digits",
