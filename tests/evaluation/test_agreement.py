@@ -79,7 +79,7 @@ def test_the_largest_differences_of_finite_numbers_are_kept():
     compared = compare_arrays(np.array([1.0, 10.0, np.nan, 0.0]), np.array([1.5, 10.5, 1.0, 0.0]))
 
     assert compared.largest == 0.5
-    assert compared.largest_relative == pytest.approx(0.5 / 1.5)
+    assert compared.differences.largest_relative == pytest.approx(0.5 / 1.5)
 
 
 def test_an_output_that_only_one_side_has_disagrees():
@@ -128,3 +128,26 @@ def test_a_hostile_label_index_is_a_mismatch_and_no_crash():
 
 def test_outputs_without_labels_have_no_label_agreement():
     assert compare_answers({"y": np.zeros(3)}, {"y": np.zeros(3)}).labels == 0
+
+
+TOP = {"top_probabilities": np.array([[0.4, 0.4, 0.2]], np.float32)}
+
+
+def top(*labels):
+    return TOP | {"top_labels": text_column(labels).reshape(1, -1)}
+
+
+@pytest.mark.parametrize("labels", [("b", "a", "c"), ("a", "b", "c")])
+def test_equally_likely_labels_may_change_places(labels):
+    assert compare_answers(top("a", "b", "c"), top(*labels)).agrees
+
+
+@pytest.mark.parametrize(
+    ("labels", "reasons"),
+    [(("a", "c", "b"), {"order": 2}), (("a", "b", "d"), {}), (("d", "b", "c"), {"value": 1})],
+)
+def test_only_equally_likely_labels_may(labels, reasons):
+    found = compare_answers(top("a", "b", "c"), top(*labels), measured=True).outputs["top_labels"]
+
+    assert found.reasons == reasons
+    assert found.measures["overlap"].worst == pytest.approx(1.0 if "d" not in labels else 2 / 3)

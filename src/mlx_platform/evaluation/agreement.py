@@ -2,16 +2,25 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mlx_platform.core.tensors import Array, Columns, datatype_of
+from mlx_platform.evaluation.differences import (
+    Differences,
+    RowMeasure,
+    differences_of,
+    equal_pairs,
+    row_measures,
+)
 
 Mask = npt.NDArray[np.bool_]
 LABEL_COLUMNS = ("label", "label_index")
+TOP_LABELS = "top_labels"
+_TOP_PROBABILITIES = "top_probabilities"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +48,40 @@ _CELLS = Tolerance(1e-7, 1e-9)  # floats that stand in columns of objects
 class ArrayAgreement:
     """How many elements were compared, which of them disagree, and why.
 
-    `largest` and `largest_relative` are the greatest differences between finite numbers.
+    `differences` are those between finite numbers, `measures` those between rows that are not the same.
     """
 
     elements: int = 0
     disagreeing: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    largest: float = 0.0
-    largest_relative: float = 0.0
+    differences: Differences = field(default_factory=Differences)
+    measures: dict[str, RowMeasure] = field(default_factory=dict)
 
     def add(self, other: "ArrayAgreement") -> None:
         self.elements += other.elements
         self.disagreeing += other.disagreeing
         self.reasons.update(other.reasons)
-        self.largest = max(self.largest, other.largest)
-        self.largest_relative = max(self.largest_relative, other.largest_relative)
+        self.differences.add(other.differences)
+        for name, measure in other.measures.items():
+            if name in self.measures:
+                self.measures[name].add(measure, name)
+            else:
+                self.measures[name] = replace(measure)
+
+    @property
+    def largest(self) -> float:
+        """The greatest difference between two finite numbers."""
+        return self.differences.largest
+
+    def document(self) -> dict[str, Any]:
+        """The numbers, JSON-ready."""
+        return {
+            "elements": self.elements,
+            "disagreeing": self.disagreeing,
+            "reasons": dict(self.reasons),
+            "differences": self.differences.document(),
+            "rows": {name: measure.document() for name, measure in self.measures.items()},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +99,26 @@ class AnswerAgreement:
 
 
 def compare_answers(
-    logged: Columns, replayed: Columns, tolerances: Mapping[str, Tolerance] = SAME_RUN
+    logged: Columns,
+    replayed: Columns,
+    tolerances: Mapping[str, Tolerance] = SAME_RUN,
+    *,
+    measured: bool = False,
 ) -> AnswerAgreement:
     """Compare the logged answer to a request with a replayed one, output by output.
 
     An output that only one side has disagrees as a whole. A label that changed where both sides find the two
-    labels equally likely, within the tolerance, is a tie and agrees.
+    labels equally likely, within the tolerance, is a tie and agrees; so do two of the best labels that
+    changed places.
 
     Args:
         logged: arrays by name, as they were served.
         replayed: the same, computed anew.
         tolerances: by datatype.
+        measured: whether to measure the rows that differ as well; see `row_measures`.
     """
     ties = _ties(logged, replayed, tolerances)
+    swapped = _swapped(logged, replayed, tolerances)
     outputs = {}
     for name in dict.fromkeys((*logged, *replayed)):
         if name not in logged or name not in replayed:
@@ -91,8 +126,11 @@ def compare_answers(
             reason = "extra_field" if name not in logged else "missing_field"
             outputs[name] = _whole(max(1, np.size(only)) if only is not None else 1, reason)
             continue
-        forgiven = ties if name in LABEL_COLUMNS else None
-        outputs[name] = compare_arrays(logged[name], replayed[name], tolerances, forgiven=forgiven)
+        forgiven = ties if name in LABEL_COLUMNS else swapped if name == TOP_LABELS else None
+        found = compare_arrays(logged[name], replayed[name], tolerances, forgiven=forgiven)
+        if measured:
+            found.measures = row_measures(name, logged[name], replayed[name])
+        outputs[name] = found
     label = next((outputs[name] for name in LABEL_COLUMNS if name in outputs), None)
     if label is None:
         return AnswerAgreement(outputs)
@@ -116,7 +154,7 @@ def compare_arrays(
         logged: as it was served.
         replayed: computed anew.
         tolerances: by datatype.
-        forgiven: rows whose disagreement does not count.
+        forgiven: rows, or elements, whose disagreement does not count.
     """
     elements = max(logged.size, replayed.size)
     if datatype_of(logged) != datatype_of(replayed):
@@ -125,19 +163,23 @@ def compare_arrays(
         return _whole(max(1, elements), "shape")
     if logged.dtype.kind not in "USO" and logged.tobytes() == replayed.tobytes():
         # The usual case, and much cheaper to see than to work out.
-        return ArrayAgreement(elements)
+        return ArrayAgreement(elements, differences=equal_pairs(logged))
+    differences = Differences()
     if logged.dtype.kind in "USO":
-        reasons = _cell_reasons(logged, replayed)
+        reasons = _in_order(logged, replayed, _cell_reasons(logged, replayed))
     elif logged.dtype.kind == "f":
-        reasons = _float_reasons(logged, replayed, tolerances[datatype_of(logged)])
+        tolerance = tolerances[datatype_of(logged)]
+        reasons = _float_reasons(logged, replayed, tolerance)
+        differences = differences_of(
+            logged, replayed, relative=tolerance.relative, absolute=tolerance.absolute
+        )
     else:
         reasons = {"value": np.asarray(logged != replayed)}
-    if forgiven is not None and forgiven.shape == logged.shape[:1]:
-        keep = ~forgiven.reshape(-1, *(1,) * (logged.ndim - 1))
+    if forgiven is not None and forgiven.shape == logged.shape[: forgiven.ndim]:
+        keep = ~forgiven.reshape(*forgiven.shape, *(1,) * (logged.ndim - forgiven.ndim))
         reasons = {reason: mask & keep for reason, mask in reasons.items()}
     counts = Counter({reason: int(mask.sum()) for reason, mask in reasons.items() if mask.any()})
-    largest, relative = _largest(logged, replayed) if logged.dtype.kind == "f" else (0.0, 0.0)
-    return ArrayAgreement(elements, counts.total(), counts, largest, relative)
+    return ArrayAgreement(elements, counts.total(), counts, differences)
 
 
 def _whole(elements: int, reason: str) -> ArrayAgreement:
@@ -164,17 +206,6 @@ def _near(a: Array, b: Array, tolerance: Tolerance) -> Mask:
     return near
 
 
-def _largest(logged: Array, replayed: Array) -> tuple[float, float]:
-    a, b = logged.astype(np.float64), replayed.astype(np.float64)
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not finite.any():
-        return 0.0, 0.0
-    difference = np.abs(a[finite] - b[finite])
-    scale = np.maximum(np.abs(a[finite]), np.abs(b[finite]))
-    relative = np.divide(difference, scale, out=np.zeros_like(difference), where=scale > 0)
-    return float(difference.max()), float(relative.max())
-
-
 def _cell_reasons(logged: Array, replayed: Array) -> dict[str, Mask]:
     found = [
         _cell_reason(a, b)
@@ -184,6 +215,20 @@ def _cell_reasons(logged: Array, replayed: Array) -> dict[str, Mask]:
         reason: np.array([one == reason for one in found]).reshape(logged.shape)
         for reason in set(found) - {""}
     }
+
+
+def _in_order(logged: Array, replayed: Array, reasons: dict[str, Mask]) -> dict[str, Mask]:
+    """The reasons, with "order" for values of a row that only changed places."""
+    different = reasons.get("value")
+    if different is None or logged.ndim != 2:
+        return reasons
+    rows = np.array(
+        [
+            Counter(map(repr, one)) == Counter(map(repr, other))
+            for one, other in zip(logged.tolist(), replayed.tolist(), strict=True)
+        ]
+    )
+    return reasons | {"value": different & ~rows[:, None], "order": different & rows[:, None]}
 
 
 def _cell_reason(a: Any, b: Any) -> str:
@@ -225,3 +270,26 @@ def _ties(logged: Columns, replayed: Columns, tolerances: Mapping[str, Tolerance
             tolerance,
         )
     return tied
+
+
+def _swapped(logged: Columns, replayed: Columns, tolerances: Mapping[str, Tolerance]) -> Mask | None:
+    """Which of the best labels, [rows, k], differ by no more than that equally likely ones changed places."""
+    needed = (TOP_LABELS, _TOP_PROBABILITIES)
+    if any(name not in side for side in (logged, replayed) for name in needed):
+        return None
+    before, now = logged[TOP_LABELS], replayed[TOP_LABELS]
+    p, q = logged[_TOP_PROBABILITIES], replayed[_TOP_PROBABILITIES]
+    if before.ndim != 2 or len({side.shape for side in (before, now, p, q)}) != 1 or not before.size:
+        return None
+    tolerance = tolerances.get(datatype_of(p), _CELLS)
+    p, q = p.astype(np.float64), q.astype(np.float64)
+    found = np.zeros(before.shape, bool)
+    for row, place in zip(*np.nonzero(before != now), strict=True):
+        names = before[row].tolist()
+        wanted = now[row, place]
+        # One that was not among the best can have been no likelier than the last of them.
+        rival = names.index(wanted) if wanted in names else before.shape[1] - 1
+        found[row, place] = _near(p[row, place], p[row, rival], tolerance) and _near(
+            p[row, place], q[row, place], tolerance
+        )
+    return found

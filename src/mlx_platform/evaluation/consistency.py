@@ -151,16 +151,7 @@ class Tally:
                 }
                 for stage, count in self.stages.items()
             },
-            "outputs": {
-                name: {
-                    "elements": output.elements,
-                    "disagreeing": output.disagreeing,
-                    "largest": output.largest,
-                    "largest_relative": output.largest_relative,
-                    "reasons": dict(output.reasons),
-                }
-                for name, output in self.outputs.items()
-            },
+            "outputs": {name: output.document() for name, output in self.outputs.items()},
             "reasons": self.reasons,
             "diverging_stage": self.diverging_stage or None,
             "examples": [request_id for request_id, _stage, _reasons in self.examples],

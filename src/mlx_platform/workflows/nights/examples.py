@@ -19,16 +19,7 @@ def example_document(mismatch: Mismatch, ref: str, *, show_values: bool) -> dict
         "time": rfc3339(record.time),
         "replica": record.server_id,
         "stage": mismatch.stage or None,
-        "outputs": {
-            name: {
-                "disagreeing": found.disagreeing,
-                "reasons": dict(found.reasons),
-                "largest": found.largest,
-                "largest_relative": found.largest_relative,
-            }
-            for name, found in mismatch.outputs.items()
-            if found.disagreeing
-        },
+        "outputs": {name: found.document() for name, found in mismatch.outputs.items() if found.disagreeing},
         "inputs": described(mismatch.request.inputs),
     }
     if show_values:

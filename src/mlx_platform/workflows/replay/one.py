@@ -190,16 +190,7 @@ def _request_document(record: Record) -> dict[str, Any]:
 def _outputs_document(found: Replayed | None) -> dict[str, Any]:
     if found is None:
         return {}
-    return {
-        name: {
-            "elements": one.elements,
-            "disagreeing": one.disagreeing,
-            "reasons": dict(one.reasons),
-            "largest": one.largest,
-            "largest_relative": one.largest_relative,
-        }
-        for name, one in found.answer.outputs.items()
-    }
+    return {name: one.document() for name, one in found.answer.outputs.items()}
 
 
 def _values(request: Request, found: Replayed | None) -> dict[str, Any]:

@@ -1,18 +1,20 @@
 """The page and the document of a consistency check."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from mlx_platform.core.clock import both_zones
 from mlx_platform.core.report import Fact, Report, Result, Section, Table
-from mlx_platform.core.text import plural
+from mlx_platform.core.text import plural, printable
 from mlx_platform.core.verdict import Check, Verdict, verdict_of
-from mlx_platform.evaluation.agreement import OTHER_BATCH
+from mlx_platform.evaluation.agreement import OTHER_BATCH, ArrayAgreement
 from mlx_platform.evaluation.consistency import CAUSES, Tally, judge_agreement
 from mlx_platform.workflows.replay.requests import Account
 from mlx_platform.workflows.subject import Subject
 
+_SHOWN = 20  # outputs
+_FAR = ("output", "median", "99 %", "largest", "bias", "smape", "absolute", "relative")
 MIN_USABLE = 0.95  # of the log's records; below it the readable rest may be no fair sample
 
 
@@ -110,21 +112,53 @@ def _share(value: float | None) -> str:
 
 
 def _details(tally: Tally) -> Iterable[Section]:
-    outputs = tuple(
-        (
-            name,
-            f"{output.elements:,}",
-            f"{output.disagreeing:,}",
-            f"{output.largest:.3g}",
-            f"{output.largest_relative:.3g}",
-            ", ".join(f"{reason} {count:,}" for reason, count in output.reasons.most_common()),
-        )
-        for name, output in tally.outputs.items()
-    )
-    columns = ("output", "elements", "disagree", "largest difference", "relative", "reasons")
-    yield Table("Outputs", columns, outputs, numeric=(1, 2, 3, 4))
+    yield from output_tables(tally.outputs)
     if tally.examples:
         yield Table("Requests that disagree", ("request", "first stage", "reasons"), tuple(tally.examples))
+
+
+def output_tables(outputs: Mapping[str, ArrayAgreement]) -> Iterable[Section]:
+    """How each output compares, those that disagree most first."""
+    worst = sorted(outputs.items(), key=lambda item: -item[1].disagreeing)[:_SHOWN]
+    rows = tuple(
+        (
+            printable(name, 60),
+            f"{output.elements:,}",
+            f"{output.disagreeing:,}",
+            ", ".join(f"{reason} {count:,}" for reason, count in output.reasons.most_common()),
+        )
+        for name, output in worst
+    )
+    yield Table("Outputs", ("output", "elements", "disagree", "reasons"), rows, numeric=(1, 2))
+    numbers = tuple(
+        (
+            printable(name, 60),
+            *(f"{value:.3g}" for value in (far.quantile(0.5), far.quantile(0.99), far.largest)),
+            f"{far.bias / far.pairs:+.2g}",
+            f"{far.smape / far.pairs:.2g}",
+            f"{far.required_absolute:.3g}",
+            f"{far.required_relative:.3g}",
+        )
+        for name, far in ((name, output.differences) for name, output in worst)
+        if far.largest
+    )
+    if numbers:
+        title = "How far numbers are apart, and the tolerance that all would agree with"
+        yield Table(title, _FAR, numbers, numeric=tuple(range(1, len(_FAR))))
+    measures = tuple(
+        (
+            printable(name, 60),
+            measure.replace("_", " "),
+            f"{of.rows:,}",
+            f"{of.total / of.rows:.6g}",
+            f"{of.worst:.6g}",
+        )
+        for name, output in worst
+        for measure, of in output.measures.items()
+    )
+    if measures:
+        columns = ("output", "measure", "rows", "mean", "worst")
+        yield Table("Rows that are not the same bit by bit", columns, measures, numeric=(2, 3, 4))
 
 
 def _warnings(account: Account) -> Iterable[str]:

@@ -162,7 +162,7 @@ class Replayer:
         if request.raw:
             hashes["output"] = stage_hash(answers)
         logged, anew = request.compared(answers)
-        return Replayed(compare_answers(logged, anew, OTHER_BATCH), hashes, anew)
+        return Replayed(compare_answers(logged, anew, OTHER_BATCH, measured=True), hashes, anew)
 
     def _padded(self, request: Request) -> Replayed | None:
         """A network of a fixed number of rows fills up and cuts off by itself; its tensors are not hashed."""
@@ -176,7 +176,7 @@ class Replayer:
             "output": stage_hash(answers.columns),
         }
         logged, anew = request.compared(answers.columns)
-        return Replayed(compare_answers(logged, anew, OTHER_BATCH), hashes, anew)
+        return Replayed(compare_answers(logged, anew, OTHER_BATCH, measured=True), hashes, anew)
 
     def _count(self, request: Request, found: Replayed | None) -> None:
         """Count a request; None for one that the server answered and that cannot be answered here."""
