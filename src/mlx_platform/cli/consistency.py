@@ -45,17 +45,20 @@ def add_commands(app: typer.Typer) -> None:
             "mlx consistency digits@production --traffic traffic/ --last 24h --catch-up 7 --report nightly/",
             "mlx consistency digits@production --traffic traffic/ --last 1d --zone Europe/Berlin",
             "mlx consistency digits/4 --traffic traffic/ --request-id 2d5ded0bc7cf-2",
+            "mlx consistency digits/4 --data test.parquet --check batch --check repeat",
+            "mlx consistency digits/4 --traffic traffic/ --against digits/5",
+            "mlx consistency digits/4 --offline features.parquet",
         ),
     )
     def consistency(
         run: Run,
         ref: RefArgument,
         traffic: Annotated[
-            Path,
+            Path | None,
             typer.Option(
                 "--traffic", metavar="DIR", help="Traffic log of mlx serve, or of another platform."
             ),
-        ],
+        ] = None,
         since: SinceOption = None,
         until: UntilOption = None,
         last: Annotated[
@@ -100,12 +103,69 @@ def add_commands(app: typer.Typer) -> None:
         sample: Annotated[
             int | None, typer.Option("--sample", metavar="N", min=1, help="Replay N requests, drawn evenly.")
         ] = None,
+        check: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--check",
+                metavar="KIND",
+                help="Answer in two ways instead: batch (one row at a time or many), repeat, "
+                "device (CPU or GPU), int8 (its quantized form); repeatable.",
+            ),
+        ] = None,
+        against: Annotated[
+            str | None,
+            typer.Option(
+                "--against", metavar="REF", help="Compare with another version, such as its INT8 form."
+            ),
+        ] = None,
+        environment: Annotated[
+            Path | None,
+            typer.Option(
+                "--environment",
+                metavar="PATH",
+                help="Compare with another Python, its venv, or a lock file to install.",
+            ),
+        ] = None,
+        offline: Annotated[
+            Path | None,
+            typer.Option(
+                "--offline",
+                metavar="FILE",
+                help="Compare with the features or answers that a training script made of its rows.",
+            ),
+        ] = None,
+        data: Annotated[
+            Path | None,
+            typer.Option(
+                "--data", metavar="FILE", help="For a check: rows of this file instead of logged requests."
+            ),
+        ] = None,
         log_format: LogFormatOption = None,
         assume_tz: ZoneOption = None,
         report: ReportOption = None,
         junit: JunitOption = None,
     ) -> "Result":
         """Replay logged requests through the same version: do online and offline agree?"""
+        if check or against or environment or offline:
+            if last or request_id or catch_up or slices or show_values or zone != "UTC":
+                raise UsageError(
+                    "A check is not about nights.", hint="Choose requests with --since and --until."
+                )
+            from mlx_platform.workflows.crosscheck.check import Origin, cross_check
+            from mlx_platform.workflows.crosscheck.pairs import Wanted
+
+            return cross_check(
+                run.context,
+                ref,
+                Wanted(tuple(check or ()), against, environment, offline),
+                Origin(traffic, data, since, until, sample, log_format, assume_tz),
+                report=report,
+                junit=junit,
+            )
+        if data is not None:
+            raise UsageError("--data is for a check.", hint="Name one, such as --check batch.")
+        if traffic is None:
+            raise UsageError("Which requests are to be replayed?", hint="Name their log with --traffic DIR.")
         _check_window(
             last,
             request_id,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlx_platform.core.statistics import clopper_pearson_lower
+from mlx_platform.core.text import plural
 from mlx_platform.core.verdict import Check, Verdict
 from mlx_platform.evaluation.agreement import AnswerAgreement, ArrayAgreement
 
@@ -166,7 +167,7 @@ def first_difference(logged: Mapping[str, str], replayed: Mapping[str, str]) -> 
     return ""
 
 
-def judge_agreement(tally: Tally, threshold: float = MIN_AGREEMENT) -> Check:
+def judge_agreement(tally: Tally, threshold: float = MIN_AGREEMENT, unit: str = "request") -> Check:
     """Whether the requests agree.
 
     Below the threshold it fails. Above, it passes only when the exact bound shows it: a handful of requests
@@ -175,14 +176,14 @@ def judge_agreement(tally: Tally, threshold: float = MIN_AGREEMENT) -> Check:
     shown = f">= {threshold:.4g}"
     agreement = tally.agreement
     if agreement is None:
-        return Check("agreement", Verdict.UNDECIDED, "", shown, "no request could be compared")
-    measured = f"{agreement:.4%} of {tally.requests:,} requests (at least {tally.lower:.4%})"
+        return Check("agreement", Verdict.UNDECIDED, "", shown, f"no {unit} could be compared")
+    measured = f"{agreement:.4%} of {plural(tally.requests, unit)} (at least {tally.lower:.4%})"
     if agreement < threshold:
         return Check("agreement", Verdict.FAIL, measured, shown, _cause(tally))
     if tally.lower >= threshold:
         return Check("agreement", Verdict.PASS, measured, shown)
     needed = requests_needed(tally.mismatches, threshold)
-    message = f"{tally.requests:,} requests are too few to show it"
+    message = f"{tally.requests:,} {unit}s are too few to show it"
     if needed:
         message += f"; {needed:,} with {tally.mismatches:,} mismatches would"
     return Check("agreement", Verdict.UNDECIDED, measured, shown, message)

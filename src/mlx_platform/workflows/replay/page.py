@@ -117,8 +117,8 @@ def _details(tally: Tally) -> Iterable[Section]:
         yield Table("Requests that disagree", ("request", "first stage", "reasons"), tuple(tally.examples))
 
 
-def output_tables(outputs: Mapping[str, ArrayAgreement]) -> Iterable[Section]:
-    """How each output compares, those that disagree most first."""
+def output_tables(outputs: Mapping[str, ArrayAgreement], prefix: str = "") -> Iterable[Section]:
+    """How each output compares, those that disagree most first; `prefix` begins the titles."""
     worst = sorted(outputs.items(), key=lambda item: -item[1].disagreeing)[:_SHOWN]
     rows = tuple(
         (
@@ -129,7 +129,7 @@ def output_tables(outputs: Mapping[str, ArrayAgreement]) -> Iterable[Section]:
         )
         for name, output in worst
     )
-    yield Table("Outputs", ("output", "elements", "disagree", "reasons"), rows, numeric=(1, 2))
+    yield Table(f"{prefix}Outputs", ("output", "elements", "disagree", "reasons"), rows, numeric=(1, 2))
     numbers = tuple(
         (
             printable(name, 60),
@@ -143,7 +143,7 @@ def output_tables(outputs: Mapping[str, ArrayAgreement]) -> Iterable[Section]:
         if far.largest
     )
     if numbers:
-        title = "How far numbers are apart, and the tolerance that all would agree with"
+        title = f"{prefix}How far numbers are apart, and the tolerance that all would agree with"
         yield Table(title, _FAR, numbers, numeric=tuple(range(1, len(_FAR))))
     measures = tuple(
         (
@@ -158,7 +158,7 @@ def output_tables(outputs: Mapping[str, ArrayAgreement]) -> Iterable[Section]:
     )
     if measures:
         columns = ("output", "measure", "rows", "mean", "worst")
-        yield Table("Rows that are not the same bit by bit", columns, measures, numeric=(2, 3, 4))
+        yield Table(f"{prefix}Rows that are not the same bit by bit", columns, measures, numeric=(2, 3, 4))
 
 
 def _warnings(account: Account) -> Iterable[str]:
