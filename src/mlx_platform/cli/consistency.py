@@ -47,6 +47,7 @@ def add_commands(app: typer.Typer) -> None:
             "mlx consistency digits/4 --traffic traffic/ --request-id 2d5ded0bc7cf-2",
             "mlx consistency digits/4 --data test.parquet --check batch --check repeat",
             "mlx consistency digits/4 --traffic traffic/ --against digits/5",
+            "mlx consistency digits/4 --traffic traffic/ --environment lock",
             "mlx consistency digits/4 --offline features.parquet",
         ),
     )
@@ -123,7 +124,7 @@ def add_commands(app: typer.Typer) -> None:
             typer.Option(
                 "--environment",
                 metavar="PATH",
-                help="Compare with another Python, its venv, or a lock file to install.",
+                help="Compare with another Python or venv, or install a lock file (lock: the package's own).",
             ),
         ] = None,
         offline: Annotated[

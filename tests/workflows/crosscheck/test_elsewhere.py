@@ -13,11 +13,11 @@ from linear_models import classifier, pack
 
 from mlx_platform.core.errors import UsageError
 from mlx_platform.core.settings import CacheSettings, Settings
-from mlx_platform.inference.package import Package
+from mlx_platform.inference.package import LOCK, Package
 from mlx_platform.workflows.context import make_context
 from mlx_platform.workflows.crosscheck.answering import Case
 from mlx_platform.workflows.crosscheck.check import Origin, cross_check
-from mlx_platform.workflows.crosscheck.elsewhere import elsewhere
+from mlx_platform.workflows.crosscheck.elsewhere import _LIBRARIES, _requirements, elsewhere
 from mlx_platform.workflows.crosscheck.pairs import Wanted
 
 ROWS = {f"x{index}": np.array([0.1, 0.2]) for index in range(3)}
@@ -30,19 +30,20 @@ def package(tmp_path_factory) -> Package:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory) -> Path:
-    """A virtual environment with this one's libraries, whose tokenizers call themselves otherwise."""
+    """A virtual environment with this one's libraries, whose tokenizers say that they are older."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     libraries = next((folder / "lib").glob("python*")) / "site-packages"
+    # Looked at after the folder itself.
     (libraries / "others.pth").write_text(str(Path(onnxruntime.__file__).parents[1]))
-    (libraries / "pillow-0.1.dist-info").mkdir()
-    (libraries / "pillow-0.1.dist-info" / "METADATA").write_text("Name: pillow\nVersion: 0.1\n")
+    (libraries / "tokenizers-0.1.dist-info").mkdir()
+    (libraries / "tokenizers-0.1.dist-info" / "METADATA").write_text("Name: tokenizers\nVersion: 0.1\n")
     return folder
 
 
 def test_another_environment_answers_with_its_own_libraries(package, environment):
     with elsewhere(environment, package.root, 1) as side:
-        assert side.versions["pillow"] == "0.1"
+        assert side.versions["tokenizers"] == "0.1"
         assert side.versions["onnxruntime"] == onnxruntime.__version__
         (answer, problem) = side.answers([Case("a", ROWS, raw=True), Case("b", {}, raw=True)])
 
@@ -59,7 +60,7 @@ def test_the_check_tells_what_differs_between_the_two(tmp_path, package, environ
 
     (check,) = result.data["checks"]
     assert (check["check"], check["verdict"], check["compared"]) == ("environment", "pass", 400)
-    assert check["differences_between"]["pillow"]["right"] == "0.1"
+    assert check["differences_between"]["tokenizers"]["right"] == "0.1"
 
 
 def test_an_environment_without_libraries_says_which_is_missing(tmp_path, package):
@@ -70,6 +71,16 @@ def test_an_environment_without_libraries_says_which_is_missing(tmp_path, packag
         elsewhere(folder / "bin" / "python", package.root, 1),
     ):
         pass
+
+
+def test_of_a_lock_file_only_what_answers_depend_on_is_installed(package, tmp_path):
+    wanted = _requirements(package.root / LOCK)
+    assert f"onnxruntime=={onnxruntime.__version__}" in wanted
+    assert {line.partition("==")[0] for line in wanted} <= set(_LIBRARIES)
+
+    path = tmp_path / "requirements.txt"
+    path.write_text("numpy>=2\n")
+    assert _requirements(path) == ["-r", str(path)]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +21,10 @@ if TYPE_CHECKING:
     from mlx_platform.workflows.crosscheck.answering import Answered, Case
 
 _PACKAGE = "mlx_platform"
-_LIBRARIES = (
-    "mlx-platform",
-    "numpy",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "tokenizers",
-    "opencv-python-headless",
-    "pillow",
-)
+_LIBRARIES = ("numpy", "onnxruntime", "onnxruntime-gpu", "opencv-python-headless", "orjson", "tokenizers")
+"""Those that answers depend on: what the pipeline and the network run on."""
+OWN_LOCK = "lock"
+"""Stands for the package's own lock file."""
 _TOLD = 400  # characters of what a Python says that does not start
 
 
@@ -80,16 +77,18 @@ def elsewhere(path: Path, package: Path, threads: int) -> Iterator[Elsewhere]:
     """The package in another environment, loaded once.
 
     Args:
-        path: a Python, the folder of its virtual environment, or a file of requirements, of which a
-            temporary one is made with pip.
+        path: a Python, the folder of its virtual environment, or a file of requirements or the lock of a
+            package, of which a temporary one is made with pip; `OWN_LOCK` is that of this package.
         package: the folder of a sealed package.
         threads: of a run; 0 as everywhere.
 
     Raises:
         UsageError: there is no Python, or it has not what the package needs.
     """
+    from mlx_platform.inference.package import LOCK
+
     with tempfile.TemporaryDirectory(prefix="mlx-environment-") as folder:
-        python = _python(path, Path(folder))
+        python = _python(package / LOCK if str(path) == OWN_LOCK else path, Path(folder))
         root = Path(__file__).resolve().parents[2]
         log = Path(folder) / "stderr"
         with log.open("wb") as errors:
@@ -123,26 +122,32 @@ def _python(path: Path, folder: Path) -> str:
     return _installed(path, folder)
 
 
-def _installed(requirements: Path, folder: Path) -> str:
+def _installed(path: Path, folder: Path) -> str:
+    """The Python of a new environment with what the file asks for."""
     from mlx_platform.core.errors import UsageError
     from mlx_platform.core.text import printable
 
     python = str(folder / "bin" / "python")
-    for command in (
-        [sys.executable, "-m", "venv", str(folder)],
-        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(requirements)],
-    ):
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for command in ([sys.executable, "-m", "venv", str(folder)], [*install, *_requirements(path)]):
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode:
             last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
-            raise UsageError(f"{requirements} cannot be installed: {printable(last[0], _TOLD)}")
+            raise UsageError(f"{path} cannot be installed: {printable(last[0], _TOLD)}")
     return python
+
+
+def _requirements(path: Path) -> list[str]:
+    """What pip is to install: of a package's lock what answers depend on, of any other file all of it."""
+    try:
+        packages = tomllib.loads(path.read_text(encoding="utf-8")).get("packages", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return ["-r", str(path)]
+    return [f"{name}=={packages[name]}" for name in _LIBRARIES if name in packages]
 
 
 def versions() -> dict[str, str]:
     """Of this Python and of the libraries that it has of those that answers depend on."""
-    from importlib.metadata import PackageNotFoundError, version
-
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):

@@ -1,0 +1,447 @@
+"""What `mlx consistency` costs beside bare ONNX Runtime, and what time and memory a long log takes.
+
+    python benchmarks/consistency.py              a real text encoder, then a million logged rows of a table
+    python benchmarks/consistency.py --quick      twenty thousand of them
+
+The bare side runs the very batches that the replay gave to the network, with the session options of mlx, in
+the same process and in turns: what is beyond it goes into reading the log, tokenizing, hashing and comparing.
+Long logs are checked by whole processes, with reading alone and the network alone beside them. All of them
+are written by the server's own writer, and sealed.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+from measure import cost_of, table
+
+from mlx_platform.core.clock import system_clock
+from mlx_platform.core.progress import Advance
+from mlx_platform.core.serving_settings import ServingSettings
+from mlx_platform.core.settings import CacheSettings, Settings
+from mlx_platform.core.tensors import Array, Columns, Tensors, encode_array, text_column
+from mlx_platform.core.verdict import Verdict
+from mlx_platform.inference.build import build_package
+from mlx_platform.inference.hashes import stage_hash
+from mlx_platform.inference.model import Model
+from mlx_platform.inference.package import open_package
+from mlx_platform.inference.session import Session
+from mlx_platform.traffic.log import read_log
+from mlx_platform.traffic.record import Record
+from mlx_platform.traffic.seal import recover
+from mlx_platform.traffic.writer import TrafficWriter
+from mlx_platform.workflows.consistency import check_consistency
+from mlx_platform.workflows.context import make_context
+
+BUDGET_SPEED, BUDGET_MEMORY = 0.85, 1.1
+MLX = str(Path(sys.executable).parent / "mlx")
+TOPICS = ("file", "network", "number", "text", "time", "thread")
+NUMBERS, PLANS = 20, ("free", "team", "firm", "other")
+_BATCH = 64
+_DISTINCT = 20_000  # tables' requests that are answered; a longer log holds them again
+_WAITING = 4096  # records that the writer is given before it is waited for
+
+Feeds = Mapping[str, npt.NDArray[Any]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--texts", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the long log")
+    parser.add_argument("--quick", action="store_true", help="a long log of 20,000 rows, and fewer rounds")
+    parser.add_argument("--child", nargs="+", metavar="X", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.child:
+        what, folder, rows = chosen.child
+        _CHILDREN[what](Path(folder), int(rows))
+        return
+    rows, rounds, texts = (20_000, 3, 256) if chosen.quick else (chosen.rows, chosen.rounds, chosen.texts)
+    with tempfile.TemporaryDirectory(prefix="mlx-bench-") as name:
+        folder = Path(name)
+        os.environ["MLX_CACHE_DIR"] = str(folder / "cache")
+        # First, since a child is charged with what its parent held when it was made.
+        _long_logs(folder, (rows // 10, rows))
+        _against_bare(folder, texts, rounds, chosen.threads)
+
+
+def _long_logs(folder: Path, sizes: Sequence[int]) -> None:
+    """The whole command on a log of a table's requests, and on one of ten times as many."""
+    package = folder / "churn"
+    _run_child("build", package, 0)
+    lines, memory = [], []
+    for rows in sizes:
+        _run_child("write", package, rows)
+        traffic = _traffic(package, rows)
+        ours = cost_of([MLX, "consistency", str(package), "--traffic", str(traffic)], cwd=str(folder))
+        read, bare = (cost_of(_child(what, package, rows)) for what in ("read", "bare"))
+        start_of_read, start_of_bare = (cost_of(_child(what, package, 0)) for what in ("read", "bare"))
+        floor = read.cpu - start_of_read.cpu + bare.cpu - start_of_bare.cpu
+        memory.append(ours.memory)
+        size = sum(path.stat().st_size for path in traffic.rglob("*") if path.is_file())
+        lines.append(
+            (
+                f"{rows:,}",
+                f"{size / 1e6:,.0f}",
+                f"{ours.wall / 60:.2f}",
+                f"{ours.cpu:.1f}",
+                f"{1e6 * ours.cpu / rows:.0f}",
+                f"{read.cpu - start_of_read.cpu:.1f}",
+                f"{bare.cpu - start_of_bare.cpu:.1f}",
+                f"{ours.cpu / floor:.2f}",
+                f"{ours.memory:.0f}",
+            )
+        )
+    table(
+        f"Logged requests of a table, {NUMBERS + 1} columns, checked by `mlx consistency`",
+        lines,
+        (
+            "requests",
+            "log, MB",
+            "minutes",
+            "CPU s",
+            "CPU us each",
+            "reading alone, CPU s",
+            "network alone, CPU s",
+            "command / both",
+            "peak, MB",
+        ),
+    )
+    grown = memory[-1] / memory[0]
+    print(f"  ten times the log takes {grown:.2f} x the memory (budget: {BUDGET_MEMORY} x)")
+
+
+def _against_bare(folder: Path, texts: int, rounds: int, threads: int) -> None:
+    """Replay of an encoder's requests, in turns with the network alone on the same batches."""
+    package = _encoder(folder)
+    _write(package, texts, _answered_texts(package, texts, threads))
+    watch = Stopwatch()
+    settings = Settings(
+        folder=folder,
+        actor="benchmark",
+        cache=CacheSettings(dir=str(folder / "cache")),
+        serving=ServingSettings(intra_op_threads=threads),
+    )
+    context = make_context(settings, progress=watch)
+
+    def replay() -> None:
+        result = check_consistency(context, str(package), traffic=_traffic(package, texts))
+        if result.verdict is Verdict.FAIL or result.data["requests"]["compared"] != texts:
+            raise SystemExit(f"The replay of a faithful log does not agree: {result.report.summary}")
+
+    batches = _batches_of(replay)
+    session = _bare_session(package, threads)
+    padded = _padded(batches)
+    bare = {
+        "bare, the same batches": lambda: _run_all(session, batches),
+        f"bare, {_BATCH} of like length": lambda: _run_all(session, padded),
+    }
+    times: dict[str, list[Spent]] = {name: [] for name in ("replay", *bare)}
+    for _ in range(rounds):
+        for name, run in bare.items():
+            times[name].append(_timed(run))
+        watch.spent = Spent()
+        replay()
+        times["replay"].append(watch.spent)
+    counts = {"replay": batches, "bare, the same batches": batches, f"bare, {_BATCH} of like length": padded}
+    lines = []
+    for name, found in times.items():
+        wall, cpu = (
+            statistics.median(
+                getattr(one, clock) / getattr(ours, clock)
+                for one, ours in zip(found, times["replay"], strict=True)
+            )
+            for clock in ("wall", "cpu")
+        )
+        lines.append(
+            (
+                name,
+                f"{len(counts[name])}",
+                f"{texts / statistics.median(one.wall for one in found):.1f}",
+                f"{texts / statistics.median(one.cpu for one in found):.1f}",
+                f"{100 * wall:.1f} %",
+                f"{100 * cpu:.1f} %",
+            )
+        )
+    table(
+        f"Replay of {texts:,} texts through an encoder, threads: {threads} "
+        f"(budget: >= {BUDGET_SPEED:.0%} of the same batches)",
+        lines,
+        ("side", "runs", "rows/s", "rows/CPU s", "replay reaches, by time", "by CPU"),
+    )
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds of the wall clock, and of all threads of this process."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """A progress that adds up what the stage of the replay took."""
+
+    spent: Spent = field(default_factory=Spent)
+
+    @contextmanager
+    def stage(self, name: str, total: int | None = None) -> Iterator[Advance]:  # noqa: ARG002 - nothing is drawn
+        began = time.perf_counter(), time.process_time()
+        yield lambda _units: None
+        if name == "replaying":
+            self.spent.wall += time.perf_counter() - began[0]
+            self.spent.cpu += time.process_time() - began[1]
+
+
+def _timed(run: Callable[[], None]) -> Spent:
+    wall, cpu = time.perf_counter(), time.process_time()
+    run()
+    return Spent(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def _batches_of(replay: Callable[[], None]) -> list[Feeds]:
+    """What a replay gives to the network, run by run."""
+    found: list[Feeds] = []
+    run = Session.run
+
+    def noted(session: Session, feeds: Tensors, *rest: Any, **named: Any) -> dict[str, Array]:
+        found.append(feeds)
+        return run(session, feeds, *rest, **named)
+
+    with patch.object(Session, "run", noted):
+        replay()
+    return found
+
+
+def _padded(batches: Iterable[Feeds]) -> list[Feeds]:
+    """The same rows, the longest first, padded to the longest of each batch: what an offline job would do."""
+    rows = [
+        {name: array[row] for name, array in feeds.items()}
+        for feeds in batches
+        for row in range(len(feeds["input_ids"]))
+    ]
+    rows.sort(key=lambda row: -len(row["input_ids"]))
+    return [
+        {
+            name: np.stack([np.pad(row[name], (0, len(part[0][name]) - len(row[name]))) for row in part])
+            for name in part[0]
+        }
+        for part in (rows[start : start + _BATCH] for start in range(0, len(rows), _BATCH))
+    ]
+
+
+def _run_all(session: Any, batches: Iterable[Feeds]) -> None:
+    for feeds in batches:
+        session.run(None, feeds)
+
+
+def _bare_session(package: Path, threads: int) -> Any:
+    """ONNX Runtime alone, with the options that mlx sets."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.use_deterministic_compute = True
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    path = str(open_package(package).model_path)
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _answered(model: Model, columns: Columns) -> Record:
+    """A request as a server answers and records it."""
+    encoded = model.prepare(columns)
+    tensors = encoded.merged(model.run(encoded.feeds))
+    answers = model.decode(tensors)
+    stages = {"raw": columns, "tensor": encoded.feeds, "logits": tensors, "output": answers}
+    rows = len(next(iter(columns.values())))
+    return Record(
+        request_id="",
+        time=system_clock(),
+        seq=0,
+        server_id="",
+        boot_id="",
+        model=model.name,
+        version=model.version,
+        digest=model.digest,
+        rows=rows,
+        inputs={name: encode_array(array) for name, array in columns.items()},
+        outputs={name: encode_array(array) for name, array in answers.items()},
+        timings_ms={"queue": 0.31, "pre": 0.12, "inference": 1.94, "post": 0.08, "total": 2.75},
+        batch_rows=rows,
+        hashes={stage: stage_hash(arrays) for stage, arrays in stages.items()},
+    )
+
+
+def _write(package: Path, rows: int, answered: Sequence[Record]) -> None:
+    """A sealed log of so many requests beside a package; with too few of them they come again."""
+    folder = _traffic(package, rows)
+    model = answered[0]
+    writer = TrafficWriter(
+        folder, model=model.model, version=model.version, queue_bytes=2**30, disk_bytes=2**40
+    )
+    for number in range(rows):
+        record = replace(
+            answered[number % len(answered)],
+            request_id=f"{writer.boot_id}-{number}",
+            time=system_clock(),
+            seq=writer.next_seq(),
+            server_id=writer.server_id,
+            boot_id=writer.boot_id,
+        )
+        writer.log(record)
+        if number % _WAITING == _WAITING - 1:
+            writer.flush()
+    writer.close(600)
+    recover(folder)
+    if writer.counters.logged != rows:
+        raise SystemExit(f"Of {rows:,} requests {writer.counters.logged:,} were logged.")
+
+
+def _traffic(package: Path, rows: int) -> Path:
+    return package.with_name(f"{package.name}-{rows}")
+
+
+def _encoder(folder: Path) -> Path:
+    """A package of the encoder with a head that says which of a few words a text is closest to."""
+    from encoder import build, check, embed
+
+    plain = build(folder / "encoder")
+    print("cosines", ", ".join(f"{value:.4f}" for value in check(plain)), "as published")
+    source = build(folder / "topics-source", head=(TOPICS, embed(plain, TOPICS)))
+    return build_package(source, folder / "topics").package.root
+
+
+def _answered_texts(package: Path, count: int, threads: int) -> list[Record]:
+    """Docstrings of the standard library, each answered alone."""
+    from docstrings import docstrings_of
+
+    model = Model.load(open_package(package), name=package.name, device="cpu", threads=threads)
+    library = Path(statistics.__file__).parent
+    texts = [text for path in sorted(library.glob("*.py")) for text in docstrings_of(path)]
+    order = np.random.default_rng(0).permutation(len(texts))[:count]
+    return [_answered(model, {"text": text_column([texts[place]])}) for place in order]
+
+
+def _build_table(package: Path, _rows: int) -> None:
+    """A package that takes numbers and a category, and tells three classes apart."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    drawn = np.random.default_rng(0)
+    sizes = {"plans": (len(PLANS), 4), "w1": (NUMBERS + 4, 64), "b1": (64,), "w2": (64, 3), "b2": (3,)}
+    nodes = [
+        helper.make_node("Gather", ["plans", "plan"], ["p"]),
+        helper.make_node("Concat", ["x", "p"], ["all"], axis=1),
+        helper.make_node("Gemm", ["all", "w1", "b1"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Gemm", ["r", "w2", "b2"], ["z"]),
+        helper.make_node("Softmax", ["z"], ["probabilities"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "churn",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", NUMBERS]),
+            helper.make_tensor_value_info("plan", TensorProto.INT64, ["n"]),
+        ],
+        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", 3])],
+        [
+            numpy_helper.from_array(drawn.normal(0, 0.3, size).astype(np.float32), name)
+            for name, size in sizes.items()
+        ],
+    )
+    source = package.with_name(f"{package.name}-source")
+    source.mkdir()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, source / "model.onnx")
+    names = ", ".join(f'"x{number}"' for number in range(NUMBERS))
+    plans = ", ".join(f'"{plan}"' for plan in PLANS)
+    (source / "model.toml").write_text(
+        f"""format = 1
+task = "classification"
+labels = ["stays", "asks", "leaves"]
+
+[[pre]]
+step = "columns"
+names = [{names}]
+input = "x"
+
+[[pre]]
+step = "categories"
+column = "plan"
+values = [{plans}]
+
+[[post]]
+step = "labels"
+output = "probabilities"
+"""
+    )
+    build_package(source, package)
+
+
+def _table_rows(count: int) -> dict[str, Array]:
+    drawn = np.random.default_rng(1)
+    columns: dict[str, Array] = {
+        f"x{number}": np.round(drawn.normal(size=count), 4) for number in range(NUMBERS)
+    }
+    return columns | {"plan": text_column(drawn.choice(PLANS, count).tolist())}
+
+
+def _write_table(package: Path, rows: int) -> None:
+    model = Model.load(open_package(package), name=package.name, device="cpu", threads=1)
+    count = min(rows, _DISTINCT)
+    columns = _table_rows(count)
+    requests = ({name: column[row : row + 1] for name, column in columns.items()} for row in range(count))
+    _write(package, rows, [_answered(model, request) for request in requests])
+
+
+def _read_table(package: Path, rows: int) -> None:
+    """Read as many requests as there are in a log; none to tell what starting takes."""
+    if rows and sum(1 for _ in read_log(_traffic(package, rows))[0]) != rows:
+        raise SystemExit("The log is not whole.")
+
+
+def _run_table(package: Path, rows: int) -> None:
+    """The network alone on so many rows, their tensors made before."""
+    model = Model.load(open_package(package), name=package.name, device="cpu", threads=1)
+    feeds = model.encode(_table_rows(_BATCH))
+    session = _bare_session(package, 1)
+    for _ in range(0, rows, _BATCH):
+        session.run(None, feeds)
+
+
+_CHILDREN: Mapping[str, Callable[[Path, int], None]] = {
+    "build": _build_table,
+    "write": _write_table,
+    "read": _read_table,
+    "bare": _run_table,
+}
+
+
+def _child(what: str, package: Path, rows: int) -> list[str]:
+    return [sys.executable, __file__, "--child", what, str(package), str(rows)]
+
+
+def _run_child(what: str, package: Path, rows: int) -> None:
+    subprocess.run(_child(what, package, rows), check=True)
+
+
+if __name__ == "__main__":
+    main()
