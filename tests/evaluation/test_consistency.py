@@ -5,7 +5,13 @@ import pytest
 from mlx_platform.core.statistics import clopper_pearson_lower
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.evaluation.agreement import compare_answers
-from mlx_platform.evaluation.consistency import Tally, first_difference, judge_agreement, requests_needed
+from mlx_platform.evaluation.consistency import (
+    Tally,
+    first_difference,
+    judge_agreement,
+    requests_needed,
+    runtime_difference,
+)
 
 HASHES = {"raw": "1", "tensor": "2", "logits": "3", "output": "4"}
 
@@ -133,3 +139,18 @@ def test_nothing_compared_has_no_agreement_at_all():
         "lower": None,
         "ties": 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("served", "words"),
+    [
+        ("", ""),
+        ("mlx/1 onnxruntime/2 cpu", ""),
+        ("mlx/1 onnxruntime/1 cpu", "onnxruntime/1 (here 2)"),
+        ("mlx/1 onnxruntime/2 cuda:1", "cuda:1 (here cpu)"),
+        ("mlx/1 onnxruntime/2 tokenizers/3 cpu", "tokenizers/3 (here none)"),
+        ("onnxruntime/2 cpu", "mlx/none (here 1)"),
+    ],
+)
+def test_runtimes_differ_in_libraries_and_devices(served, words):
+    assert runtime_difference(served, "mlx/1 onnxruntime/2 cpu") == words

@@ -57,3 +57,14 @@ def test_cells_of_different_types_differ():
 )
 def test_what_the_traffic_log_stored_hashes_like_what_was_served(array):
     assert stage_hash({"x": decode_array(encode_array(array))}) == stage_hash({"x": array})
+
+
+def test_the_hash_of_the_same_arrays_stays_what_logs_of_earlier_releases_hold():
+    arrays = {
+        "x": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "n": np.array([1, -2], dtype=">i8"),
+        "flag": np.array(True),
+        "t": text_column(["é", None, 2.5, b"\xff", np.ones(2)]),
+    }
+
+    assert stage_hash(arrays) == "fb92430d1afc6132"

@@ -25,7 +25,16 @@ def test_sealed_records_are_the_ones_that_were_written(folder: Path, record: Any
         record(
             2, inputs={}, outputs={}, hashes={}, timings_ms={}, error="\x1b bad", truncated=True, status=422
         ),
-        record(3, arm="canary", endpoint="infer", sampling=0.5, cache="hit", batch_rows=8, rows=3),
+        record(
+            3,
+            arm="canary",
+            endpoint="infer",
+            sampling=0.5,
+            cache="hit",
+            batch_rows=8,
+            rows=3,
+            runtime="mlx/1",
+        ),
     ]
     path = write_segment(wanted)
 
@@ -52,6 +61,27 @@ def test_a_sealed_segment_is_plain_parquet_with_a_schema(
     assert table.column("total_ms").to_pylist() == [1.5, 1.5]
     assert table.column("egress_ms").to_pylist() == [None, None]
     assert table.column("model").cast("string").to_pylist() == ["digits", "digits"]
+
+
+def test_a_segment_of_an_earlier_release_that_knew_no_runtime_is_read(
+    folder: Path, record: Any, write_segment: Any
+) -> None:
+    from pyarrow import parquet
+
+    path = write_segment([record(1, runtime="mlx/1"), record(2)])
+    seal.seal(path)
+    sealed = path.with_name("host-b1-000001.parquet")
+    earlier = parquet.read_table(sealed).drop_columns("runtime")
+    parquet.write_table(earlier.replace_schema_metadata({"mlx.schema": "mlx.traffic/v1"}), sealed)
+
+    assert [one.runtime for one in read(folder)[0]] == ["", ""]
+
+
+def test_numbers_that_no_record_has_are_gaps(folder: Path, record: Any, write_segment: Any) -> None:
+    write_segment([record(number) for number in (7, 3, 4, 9, 9)])
+
+    _records, stats = read(folder)
+    assert (stats.gaps, stats.duplicates, stats.sampled) == (3, 1, False)
 
 
 def test_torn_and_damaged_lines_are_cut_counted_and_remembered(

@@ -46,10 +46,16 @@ class Tally:
     stages: dict[str, StageCount] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
     mismatches: int = 0
+    other_runtimes: Counter[str] = field(default_factory=Counter)
     examples: list[tuple[str, str, str]] = field(default_factory=list)
 
     def add(
-        self, request_id: str, answer: AnswerAgreement, logged: Mapping[str, str], replayed: Mapping[str, str]
+        self,
+        request_id: str,
+        answer: AnswerAgreement,
+        logged: Mapping[str, str],
+        replayed: Mapping[str, str],
+        other_runtime: str = "",
     ) -> None:
         """Count a replayed request.
 
@@ -58,6 +64,7 @@ class Tally:
             answer: how its answers compare.
             logged: hashes by stage, as served.
             replayed: hashes by stage, computed anew.
+            other_runtime: in what the runtime that served it differs from this one, in words.
         """
         self.requests += 1
         self.labels += answer.labels
@@ -70,6 +77,8 @@ class Tally:
         if answer.agrees:
             self.agreeing += 1
             return
+        if other_runtime:
+            self.other_runtimes[other_runtime] += 1
         if stage:
             self.stages[stage].first += 1
         reasons = {reason for output in answer.outputs.values() for reason in output.reasons}
@@ -129,6 +138,12 @@ class Tally:
         return stage if stage and counted[stage] else ""
 
     @property
+    def other_runtime(self) -> str:
+        """In what the runtime of at least half of the mismatches differs from this one, or empty."""
+        words, count = next(iter(self.other_runtimes.most_common(1)), ("", 0))
+        return words if 2 * count >= self.mismatches else ""
+
+    @property
     def reproducible(self) -> bool:
         """Whether the model's outputs are usually the same bit by bit, so that their hash tells something."""
         logits = self.stages.get("logits")
@@ -155,6 +170,7 @@ class Tally:
             "outputs": {name: output.document() for name, output in self.outputs.items()},
             "reasons": self.reasons,
             "diverging_stage": self.diverging_stage or None,
+            "other_runtime": self.other_runtime or None,
             "examples": [request_id for request_id, _stage, _reasons in self.examples],
         }
 
@@ -191,11 +207,39 @@ def judge_agreement(tally: Tally, threshold: float = MIN_AGREEMENT, unit: str = 
 
 def _cause(tally: Tally) -> str:
     stage = tally.diverging_stage
+    served = f"; served by {tally.other_runtime}" if tally.other_runtime else ""
     if not stage:
-        return "the stage hashes do not tell where"
+        return f"the stage hashes do not tell where{served}"
     if stage == "logits" and not tally.reproducible:
-        return "the model, its runtime or post-processing differs (outputs are not reproducible bit by bit)"
-    return f"{CAUSES[stage]} (first difference at the stage {stage!r})"
+        what = "the model, its runtime or post-processing differs (outputs are not reproducible bit by bit)"
+        return f"{what}{served}"
+    return f"{CAUSES[stage]} (first difference at the stage {stage!r}){served}"
+
+
+def runtime_difference(served: str, here: str) -> str:
+    """In what two runtimes differ, each as `inference.model.runtime_name` writes it.
+
+    Returns:
+        such as `onnxruntime/1.31.0 (here 1.32.0), cuda (here cpu)`; empty when in nothing, or when the log
+        does not say.
+    """
+    if not served or served == here:
+        return ""
+    then, now = _parts(served), _parts(here)
+    return ", ".join(
+        f"{f'{name}/' if name else ''}{then.get(name, 'none')} (here {now.get(name, 'none')})"
+        for name in dict.fromkeys((*then, *now))
+        if then.get(name) != now.get(name)
+    )
+
+
+def _parts(runtime: str) -> dict[str, str]:
+    """Versions by name; the device has none."""
+    found = {}
+    for part in runtime.split():
+        name, _, version = part.rpartition("/")
+        found[name] = version
+    return found
 
 
 def requests_needed(mismatches: int, threshold: float = MIN_AGREEMENT) -> int:

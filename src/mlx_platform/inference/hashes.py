@@ -1,6 +1,8 @@
 """A short hash of the arrays at one stage of a request, computed alike by the server and by its replay."""
 
 import hashlib
+import sys
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,16 +24,17 @@ def stage_hash(arrays: Tensors) -> str:
     Returns:
         16 hex digits of BLAKE2b (RFC 7693).
     """
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    parts: list[bytes] = []
     for name in sorted(arrays):
         array = np.asarray(arrays[name])
-        digest.update(_framed(b"name", name.encode("utf-8", "surrogatepass")))
+        parts.append(_framed(b"name", name.encode("utf-8", "surrogatepass")))
         if array.dtype.kind in "USO":
-            digest.update(f"cells{array.shape}".encode())
-            digest.update(b"".join([_cell(cell) for cell in array.reshape(-1).tolist()]))
+            parts.append(f"cells{array.shape}".encode())
+            parts += map(_cell, array.reshape(-1).tolist())
         else:
-            digest.update(_numbers(array))
-    return digest.hexdigest()
+            parts += _numbers(array)
+    # Many small parts: one call for all of them costs less than one for each.
+    return hashlib.blake2b(b"".join(parts), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def _framed(kind: bytes, content: bytes) -> bytes:
@@ -39,9 +42,17 @@ def _framed(kind: bytes, content: bytes) -> bytes:
     return b"%s:%d:%s" % (kind, len(content), content)
 
 
-def _numbers(array: Array) -> bytes:
-    little = array.dtype.newbyteorder("<")
-    return f"{little.str}{array.shape}".encode() + np.ascontiguousarray(array, dtype=little).tobytes()
+def _numbers(array: Array) -> tuple[bytes, bytes]:
+    """Datatype and shape, and the bits: little-endian in C order, whatever the layout."""
+    if not array.dtype.isnative or sys.byteorder != "little":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return _head(array.dtype, array.shape), array.tobytes()
+
+
+@lru_cache(maxsize=1024)
+def _head(kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    # Kept, since a model's requests share a few, and writing one takes longer than all else about a short array.
+    return f"{kind.str}{shape}".encode()
 
 
 def _cell(cell: Any) -> bytes:
@@ -50,7 +61,7 @@ def _cell(cell: Any) -> bytes:
     if isinstance(cell, bytes):
         return _framed(b"bytes", cell)
     if isinstance(cell, np.ndarray):
-        return _framed(b"array", _numbers(cell))
+        return _framed(b"array", b"".join(_numbers(cell)))
     if isinstance(cell, np.generic):
         return _cell(cell.item())
     # repr of None, bool, int and float is exact, and differs between 1, 1.0 and True.

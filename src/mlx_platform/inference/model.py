@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import numpy.typing as npt
 from mlx_platform.core.errors import MlxError, UsageError
 from mlx_platform.core.tensors import Array, Columns, Tensors, TensorSpec, row_count, text_column
 from mlx_platform.core.text import printable
+from mlx_platform.core.version import VERSION
 from mlx_platform.inference.cases import GoldenCase
 from mlx_platform.inference.golden import compare_case
 from mlx_platform.inference.package import Package
 from mlx_platform.inference.pipeline import Encoded, Pipeline
 from mlx_platform.inference.rows import Kinds, as_columns, rows_from_json
-from mlx_platform.inference.session import Session, open_session
+from mlx_platform.inference.session import Session, open_session, runtime
 from mlx_platform.inference.spec import ModelSpec
 from mlx_platform.inference.steps.step import CellError, GoOn, for_ever
 
@@ -36,8 +38,24 @@ class Answers:
     tensors: dict[str, Array]
 
 
+_LIBRARIES = {"tokenize": "tokenizers", "image": "opencv-python-headless"}
+"""What steps prepare inputs with."""
+
+
+def runtime_name(spec: ModelSpec, session: Session) -> str:
+    """Code, libraries and device that answers depend on: `mlx/0.1.0 numpy/2.4.6 onnxruntime/1.32.0 cpu`."""
+    libraries = {_LIBRARIES[step.kind]: "" for step in spec.pre if step.kind in _LIBRARIES}
+    versions = {"mlx": VERSION, "numpy": np.__version__, "onnxruntime": runtime().__version__}
+    versions |= {name: metadata.version(name) for name in libraries}
+    return " ".join([*(f"{name}/{version}" for name, version in versions.items()), session.device])
+
+
 class Model:
-    """A loaded package. Every method may be called from many threads at once."""
+    """A loaded package. Every method may be called from many threads at once.
+
+    Attributes:
+        runtime: what computes its answers; see `runtime_name`.
+    """
 
     def __init__(self, package: Package, session: Session, *, name: str, version: str) -> None:
         self.package = package
@@ -47,6 +65,7 @@ class Model:
         self.version = version
         self._pipeline = Pipeline(self.spec, package.root)
         _check_signature(self.spec, session)
+        self.runtime = runtime_name(self.spec, session)
 
     @classmethod
     def load(
@@ -79,6 +98,7 @@ class Model:
         """Run on another session of the same network from now on; runs that have begun end where they are."""
         _check_signature(self.spec, session)
         self.session = session
+        self.runtime = runtime_name(self.spec, session)
 
     @property
     def digest(self) -> str:

@@ -132,6 +132,7 @@ def write_record(
         sampling=writer.sample,
         error=error,
         truncated=not fits,
+        runtime=author.runtime,
     )
     writer.log(record)
 

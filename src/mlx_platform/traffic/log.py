@@ -32,7 +32,10 @@ class LogStats:
 
     `readable` records were read, `records` of them passed the filters, `duplicates` had been met before;
     `torn` are half-written tails, `unreadable` damaged records, `quarantined` whole files, and `lost_rows`
-    what those held: known where the file still says so, else estimated from its size. Logs of others
+    what those held: known where the file still says so, else estimated from its size. `gaps` are requests
+    that a server numbered between its first and its last readable record and that no record has: they were
+    not sampled, dropped under load, damaged, or went with their segment; `sampled` says that only a share of
+    some requests was to be logged. Logs of others
     also have `unpaired` records, of which only the request or only the answer was found, and entries
     `beside` the requests, such as traced steps that call no model; `origins` counts who answered, in the
     words of the log.
@@ -46,6 +49,8 @@ class LogStats:
     unreadable: int = 0
     lost_rows: int = 0
     readable: int = 0
+    gaps: int = 0
+    sampled: bool = False
     unpaired: int = 0
     beside: int = 0
     format: str = "mlx"
@@ -66,6 +71,7 @@ class LogStats:
             "unreadable": self.unreadable,
             "quarantined": self.quarantined,
             "duplicates": self.duplicates,
+            "gaps": self.gaps,
             "unpaired": self.unpaired,
             "beside": self.beside,
             "share_usable": self.share_usable,
@@ -108,16 +114,28 @@ class _Seen:
 
     def __init__(self) -> None:
         self._pages: dict[tuple[str, str, int], int] = {}
+        self._ends: dict[tuple[str, str], list[int]] = {}  # the first and last number of a server's start
 
     def add(self, record: Record) -> bool:
         """Remember a record; False when it was there."""
-        number, bit = divmod(record.seq, _PAGE_BITS)
+        seq = record.seq
+        number, bit = divmod(seq, _PAGE_BITS)
         page = (record.server_id, record.boot_id, number)
         bits = self._pages.get(page, 0)
         if bits >> bit & 1:
             return False
         self._pages[page] = bits | 1 << bit
+        ends = self._ends.setdefault(page[:2], [seq, seq])
+        if seq > ends[1]:
+            ends[1] = seq
+        elif seq < ends[0]:
+            ends[0] = seq
         return True
+
+    def gaps(self) -> int:
+        """How many numbers are missing between first ones and last ones."""
+        numbered = sum(last - first + 1 for first, last in self._ends.values())
+        return numbered - sum(bits.bit_count() for bits in self._pages.values())
 
 
 def has_segments(folder: Path) -> bool:
@@ -178,13 +196,17 @@ class _Reader:
             self._stats.segments += 1
             for record in self._records(path):
                 self._stats.readable += 1
+                fresh = self._seen.add(record)
+                if record.sampling < 1:
+                    self._stats.sampled = True
                 if not self._selection.wants(record):
                     continue
-                if self._seen.add(record):
+                if fresh:
                     self._stats.records += 1
                     yield record
                 else:
                     self._stats.duplicates += 1
+        self._stats.gaps = self._seen.gaps()
         for size in self._broken_bytes:
             per_row = self._sealed_bytes / self._sealed_rows if self._sealed_rows else size
             self._stats.lost_rows += max(1, round(size / max(1.0, per_row)))

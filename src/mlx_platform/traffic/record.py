@@ -25,7 +25,7 @@ class Record:
     inputs are raw columns and the outputs are answer columns; with `infer` both are the model's tensors.
     `hashes` are 64-bit BLAKE2b digests (hex) of the stages raw, tensor, logits and output;
     `sampling` is the share of requests that were logged; `truncated` says that inputs and outputs were too
-    large to keep.
+    large to keep; `runtime` is what computed the answer, such as `mlx/0.1.0 onnxruntime/1.32.0 cpu`.
     """
 
     request_id: str
@@ -49,6 +49,7 @@ class Record:
     sampling: float = 1.0
     error: str = ""
     truncated: bool = False
+    runtime: str = ""
 
     @property
     def foreign(self) -> bool:

@@ -34,6 +34,7 @@ SCHEMA_KEY = "mlx.schema"
 TORN_KEY = "mlx.torn"
 UNREADABLE_KEY = "mlx.unreadable"
 JSON_COLUMNS = ("inputs", "outputs", "hashes", "timings_other")
+_LATER = frozenset({"runtime"})  # columns that segments of earlier releases lack
 _PLAIN_COLUMNS = tuple(name for name in Record.__slots__ if name not in {*JSON_COLUMNS, "timings_ms"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROW_GROUP = 4096  # records that sealing and reading hold at a time
@@ -87,6 +88,7 @@ def table_schema() -> Any:
             ("sampling", pa.float64()),
             ("error", text),
             ("truncated", pa.bool_()),
+            ("runtime", repeated),
             *((f"{stage}_ms", pa.float64()) for stage in STAGES),
             *((name, text) for name in JSON_COLUMNS),
         ]
@@ -129,6 +131,9 @@ def from_batch(batch: Any) -> Iterator[Record | None]:
     columns: dict[str, list[Any]] = {}
     for field in table_schema():
         index = batch.schema.get_field_index(field.name)
+        if index < 0 and field.name in _LATER:
+            columns[field.name] = [""] * batch.num_rows
+            continue
         if index < 0:
             raise UsageError(f"A sealed segment has no column {field.name!r}.")
         # As integers and plain texts: their conversion to Python is several times as fast.

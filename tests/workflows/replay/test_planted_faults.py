@@ -67,6 +67,7 @@ class Server:
             inputs=encoded(columns),
             outputs=encoded(answers),
             hashes={stage: stage_hash(arrays) for stage, arrays in stages.items()},
+            runtime=self.model.runtime,
         )
 
     def records(self, requests: Sequence[Columns]) -> list[Record]:
@@ -302,6 +303,36 @@ def test_only_some_requests_are_enough(table, rows, replayed):
     assert found(data) == (Verdict.FAIL, "tensor")
     assert data["requests"]["compared"] - data["requests"]["agreeing"] == 8
     assert set(data["examples"]) == {f"r-{number}" for number in range(0, REQUESTS, 40)}
+
+
+def test_another_runtime_is_named_where_answers_differ(table, rows, replayed):
+    other = table.runtime.replace("onnxruntime/", "onnxruntime/0.").replace(" cpu", " cuda")
+    served = server(table, run=lambda feeds: halved(table.run(feeds))).records(rows)
+    data = replayed(table, [replace(record, runtime=other) for record in served])
+
+    version = onnxruntime.__version__
+    assert data["other_runtime"] == f"onnxruntime/0.{version} (here {version}), cuda (here cpu)"
+    assert data["requests"]["runtimes"] == {other: REQUESTS}
+
+
+def test_another_runtime_that_answers_the_same_is_no_reason(table, rows, replayed):
+    data = replayed(table, [replace(one, runtime="mlx/0 cuda") for one in server(table).records(rows)])
+
+    assert (*found(data), data["other_runtime"]) == (Verdict.PASS, None, None)
+
+
+def test_records_that_a_log_has_lost_are_counted(table, rows, replayed):
+    records = server(table).records(rows)
+    data = replayed(table, records[:5] + records[9:])
+
+    assert (data["requests"]["lost"], data["requests"]["compared"]) == (4, REQUESTS - 4)
+    assert data["verdict"] is Verdict.PASS
+
+
+def test_records_that_were_not_to_be_logged_are_not_lost(table, rows, replayed):
+    records = [replace(record, sampling=0.5) for record in server(table).records(rows)]
+
+    assert replayed(table, records[::2])["requests"]["lost"] == 0
 
 
 # What cannot be compared

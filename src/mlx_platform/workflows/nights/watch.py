@@ -154,6 +154,7 @@ class Watch:
         places = [
             ("replica", record.server_id),
             ("arm", record.arm),
+            ("runtime", record.runtime or "(not logged)"),
             ("hour", f"{record.time.astimezone(self.zone):%Y-%m-%d %H:00%z}"),
         ]
         return places + [(column, _value(request, column)) for column in self.columns]

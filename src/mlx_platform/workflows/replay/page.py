@@ -14,6 +14,7 @@ from mlx_platform.workflows.replay.requests import Account
 from mlx_platform.workflows.subject import Subject
 
 _SHOWN = 20  # outputs
+_RUNTIMES = 3
 _FAR = ("output", "median", "99 %", "largest", "bias", "smape", "absolute", "relative")
 MIN_USABLE = 0.95  # of the log's records; below it the readable rest may be no fair sample
 
@@ -73,7 +74,10 @@ def _facts(subject: Subject, traffic: Path, account: Account) -> Iterable[Fact]:
     yield Fact("traffic", str(traffic))
     if account.first and account.last:
         yield Fact("window", f"{both_zones(account.first)} to {both_zones(account.last)}")
+    for runtime, count in account.runtimes.most_common(_RUNTIMES):
+        yield Fact("served by", f"{printable(runtime, 200)} ({plural(count, 'request')})")
     left_out = {
+        "lost": account.lost,
         "not comparable": account.not_comparable.total(),
         "failed": account.failed,
         "truncated": account.truncated,
@@ -162,6 +166,9 @@ def output_tables(outputs: Mapping[str, ArrayAgreement], prefix: str = "") -> It
 
 
 def _warnings(account: Account) -> Iterable[str]:
+    if account.lost:
+        requests = plural(account.lost, "request")
+        yield f"{requests} of the same servers and hours are not in the log: dropped, or their file is gone."
     for version, count in account.not_comparable.most_common(3):
         yield f"{plural(count, 'request')} answered by {version} cannot be compared: another package."
     if account.truncated:

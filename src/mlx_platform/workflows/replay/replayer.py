@@ -9,7 +9,7 @@ import numpy as np
 from mlx_platform.core.errors import MlxError
 from mlx_platform.core.tensors import Array, Columns, Tensors
 from mlx_platform.evaluation.agreement import OTHER_BATCH, AnswerAgreement, compare_answers
-from mlx_platform.evaluation.consistency import Tally, first_difference
+from mlx_platform.evaluation.consistency import Tally, first_difference, runtime_difference
 from mlx_platform.inference.hashes import stage_hash
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.pipeline import Encoded
@@ -184,7 +184,8 @@ class Replayer:
         if found is None:
             self._tally.add_refused(record.request_id)
         else:
-            self._tally.add(record.request_id, found.answer, record.hashes, found.hashes)
+            other = runtime_difference(record.runtime, self._model.runtime)
+            self._tally.add(record.request_id, found.answer, record.hashes, found.hashes, other)
         if self._observer is not None:
             self._observer.compared(request)
             if found is None or not found.answer.agrees:

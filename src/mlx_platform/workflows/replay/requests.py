@@ -61,7 +61,7 @@ class Account:
     `failed` were not answered with 200, `truncated` are logged without their payload, of the `unpaired` only
     the request or only the answer was logged, `undecodable` cannot be read back, `not_comparable` counts by
     version what another package answered, `semantic` what got the answer to another text that means the same,
-    `sampled_out` what was not drawn.
+    `sampled_out` what was not drawn, `runtimes` by what computed them those that are replayed.
     """
 
     log: LogStats
@@ -73,6 +73,7 @@ class Account:
     sampled_out: int = 0
     replayed: int = 0
     not_comparable: Counter[str] = field(default_factory=Counter)
+    runtimes: Counter[str] = field(default_factory=Counter)
     first: datetime | None = None
     last: datetime | None = None
     _digest: Any = field(default_factory=hashlib.sha256)
@@ -82,6 +83,8 @@ class Account:
         self.replayed += 1
         self.first = min(self.first or record.time, record.time)
         self.last = max(self.last or record.time, record.time)
+        if record.runtime:
+            self.runtimes[record.runtime] += 1
         self._digest.update(f"{record.server_id}/{record.boot_id}/{record.seq}\n".encode())
 
     @property
@@ -92,6 +95,7 @@ class Account:
 
     def document(self) -> dict[str, Any]:
         return {
+            "lost": self.lost,
             "read": self.log.records,
             "torn": self.log.torn,
             "unreadable": self.log.unreadable + self.undecodable,
@@ -105,7 +109,14 @@ class Account:
             "semantic": self.semantic,
             "sampled_out": self.sampled_out,
             "replayed": self.replayed,
+            "runtimes": dict(self.runtimes.most_common()),
         }
+
+    @property
+    def lost(self) -> int:
+        """Requests that servers numbered and no record tells of; 0 where only a share was to be logged."""
+        damaged = self.log.torn + self.log.unreadable + self.log.lost_rows
+        return 0 if self.log.sampled else max(0, self.log.gaps - damaged)
 
     def window(self) -> dict[str, str | None]:
         return {
