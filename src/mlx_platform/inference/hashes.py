@@ -51,7 +51,7 @@ def _numbers(array: Array) -> tuple[bytes, bytes]:
 
 @lru_cache(maxsize=1024)
 def _head(kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    # Kept, since a model's requests share a few, and writing one takes longer than all else about a short array.
+    # Kept: the requests to a model share a few, and to write one takes longer than the rest of a short array.
     return f"{kind.str}{shape}".encode()
 
 
