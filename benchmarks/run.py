@@ -13,6 +13,7 @@ HELPERS = {
     "encoder",
     "networks",
     "loads",
+    "logged",
     "simulation",
     "shadow",
     "reload",
