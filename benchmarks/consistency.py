@@ -152,42 +152,49 @@ def _against_bare(folder: Path, texts: int, rounds: int, threads: int) -> None:
     batches = _batches_of(replay)
     session = _bare_session(package, threads)
     padded = _padded(batches)
-    bare = {
-        "bare, the same batches": lambda: _run_all(session, batches),
-        f"bare, {_BATCH} of like length": lambda: _run_all(session, padded),
-    }
-    times: dict[str, list[Spent]] = {name: [] for name in ("replay", *bare)}
-    for _ in range(rounds):
-        for name, run in bare.items():
-            times[name].append(_timed(run))
+    same, alike = "bare, the same batches", f"bare, {_BATCH} of like length"
+    counts = {"replay": batches, same: batches, f"{same}, once more": batches, alike: padded}
+
+    def spent(name: str) -> Spent:
+        if name != "replay":
+            return _timed(lambda: _run_all(session, counts[name]))
         watch.spent = Spent()
         replay()
-        times["replay"].append(watch.spent)
-    counts = {"replay": batches, "bare, the same batches": batches, f"bare, {_BATCH} of like length": padded}
+        return watch.spent
+
+    times: dict[str, list[Spent]] = {name: [] for name in counts}
+    names = list(counts)
+    for number in range(rounds + 1):  # the first warms up; the order moves on, since who comes first may pay
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            found = spent(name)
+            if number:
+                times[name].append(found)
     lines = []
-    for name, found in times.items():
-        wall, cpu = (
-            statistics.median(
-                getattr(one, clock) / getattr(ours, clock)
-                for one, ours in zip(found, times["replay"], strict=True)
-            )
-            for clock in ("wall", "cpu")
-        )
+    for name, taken in times.items():
+        by_time = [one.wall / other.wall for one, other in zip(taken, times["replay"], strict=True)]
+        by_cpu = [one.cpu / other.cpu for one, other in zip(taken, times["replay"], strict=True)]
         lines.append(
             (
                 name,
                 f"{len(counts[name])}",
-                f"{texts / statistics.median(one.wall for one in found):.1f}",
-                f"{texts / statistics.median(one.cpu for one in found):.1f}",
-                f"{100 * wall:.1f} %",
-                f"{100 * cpu:.1f} %",
+                f"{texts / statistics.median(one.wall for one in taken):.1f}",
+                f"{texts / statistics.median(one.cpu for one in taken):.1f}",
+                _shares(by_time),
+                _shares(by_cpu),
             )
         )
     table(
-        f"Replay of {texts:,} texts through an encoder, threads: {threads} "
+        f"Replay of {texts:,} texts through an encoder, threads: {threads}, rounds: {rounds} "
         f"(budget: >= {BUDGET_SPEED:.0%} of the same batches)",
         lines,
-        ("side", "runs", "rows/s", "rows/CPU s", "replay reaches, by time", "by CPU"),
+        ("side", "runs", "rows/s", "rows/CPU s", "replay reaches, by time", "by CPU: min / median / max"),
+    )
+
+
+def _shares(ratios: Sequence[float]) -> str:
+    return (
+        " / ".join(f"{100 * one:.0f}" for one in (min(ratios), statistics.median(ratios), max(ratios))) + " %"
     )
 
 

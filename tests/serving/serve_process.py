@@ -15,10 +15,10 @@ from mlx_platform.core.tables import read_table
 from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package
 from mlx_platform.serving.access import Access
+from mlx_platform.serving.assembly import open_log
 from mlx_platform.serving.processes.supervisor import supervise
 from mlx_platform.serving.processes.worker import Loaded, Plan
 from mlx_platform.serving.server import Addresses, run
-from mlx_platform.traffic.writer import TrafficWriter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import simulated_gpu
@@ -28,21 +28,16 @@ def main(package: str, name: str, traffic: str, settings: str) -> None:
     simulated_gpu.use(os.environ)
     given = orjson.loads(settings)
     device, light = given.pop("device", "cpu"), given.pop("light", "")
-    chosen = read_table(ServingSettings, given, source="the test")
+    chosen = dataclasses.replace(read_table(ServingSettings, given, source="the test"), traffic=traffic)
     if chosen.processes:
-        plan = Plan(Loaded(package, name, "3"), device, dataclasses.replace(chosen, traffic=traffic))
+        plan = Plan(Loaded(package, name, "3"), device, chosen)
         devices = chosen.devices or (device,) * chosen.processes
         access = Access.of(chosen, os.environ)
         supervise(plan, devices, access, on_ready=lambda addresses: announce(Addresses(**addresses)))
         return
     model = Model.load(open_package(Path(package)), name=name, version="3", device=device, threads=1)
     helper = Model.load(open_package(Path(light)), name="light", version="1", device="cpu") if light else None
-    writer = None
-    if traffic:
-        writer = TrafficWriter(
-            Path(traffic), model=name, version="3", queue_bytes=2**26, disk_bytes=2**30, sample=1.0
-        )
-    run(model, dataclasses.replace(chosen, traffic=traffic), writer, light=helper, on_ready=announce)
+    run(model, chosen, open_log(chosen, name, "3"), light=helper, on_ready=announce)
 
 
 def announce(addresses: Addresses) -> None:

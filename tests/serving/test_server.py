@@ -22,6 +22,7 @@ from mlx_platform.inference.model import Model
 from mlx_platform.inference.package import open_package, seal
 from mlx_platform.serving.server import run
 from mlx_platform.traffic.log import read_log
+from mlx_platform.traffic.record import is_sampled
 
 ROWS = {"rows": [{"a": 1, "b": 2, "c": 3, "d": 4}]}
 X = {"x": {"datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}}
@@ -252,6 +253,25 @@ def test_the_log_holds_what_was_asked_and_answered(serve, tmp_path, load):
     assert decode_array(infer.outputs["probabilities"]).dtype == np.float32
     assert (long.rows, long.batch_rows) == (33, 32)
     assert long.digest == infer.digest == predict.digest
+
+
+def test_tensors_of_a_share_of_the_requests_are_logged_as_well(serve, tmp_path):
+    server = serve("table", traffic=tmp_path / "log", traffic_stages=0.3)
+    for number in range(60):
+        server.post("/predict", ROWS, {"X-Request-Id": f"r-{number}"})
+    server.infer(X)
+    server.stop()
+    records, _ = read_log(tmp_path / "log")
+    chosen = {record.request_id: record for record in records if record.stages}
+    assert set(chosen) == {f"r-{number}" for number in range(60) if is_sampled(f"r-{number}", 0.3)}
+    for record in chosen.values():
+        hashes = {
+            stage: stage_hash({name: decode_array(one) for name, one in arrays.items()})
+            for stage, arrays in record.stages.items()
+        }
+        assert hashes == {stage: record.hashes[stage] for stage in ("tensor", "logits")}
+        assert record.runtime.startswith("mlx/")
+        assert record.runtime.endswith(" cpu")
 
 
 def test_a_request_that_the_model_refuses_is_logged_with_its_inputs(serve, tmp_path):

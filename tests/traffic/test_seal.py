@@ -35,6 +35,7 @@ def test_sealed_records_are_the_ones_that_were_written(folder: Path, record: Any
             rows=3,
             runtime="mlx/1",
         ),
+        record(4, stages={"tensor": {"x": {"datatype": "FP32", "shape": [1], "data": [0.5]}}}),
     ]
     path = write_segment(wanted)
 
@@ -63,7 +64,7 @@ def test_a_sealed_segment_is_plain_parquet_with_a_schema(
     assert table.column("model").cast("string").to_pylist() == ["digits", "digits"]
 
 
-def test_a_segment_of_an_earlier_release_that_knew_no_runtime_is_read(
+def test_a_segment_of_an_earlier_release_that_lacks_columns_is_read(
     folder: Path, record: Any, write_segment: Any
 ) -> None:
     from pyarrow import parquet
@@ -71,10 +72,10 @@ def test_a_segment_of_an_earlier_release_that_knew_no_runtime_is_read(
     path = write_segment([record(1, runtime="mlx/1"), record(2)])
     seal.seal(path)
     sealed = path.with_name("host-b1-000001.parquet")
-    earlier = parquet.read_table(sealed).drop_columns("runtime")
+    earlier = parquet.read_table(sealed).drop_columns(["runtime", "stages"])
     parquet.write_table(earlier.replace_schema_metadata({"mlx.schema": "mlx.traffic/v1"}), sealed)
 
-    assert [one.runtime for one in read(folder)[0]] == ["", ""]
+    assert [(one.runtime, one.stages) for one in read(folder)[0]] == [("", {}), ("", {})]
 
 
 def test_numbers_that_no_record_has_are_gaps(folder: Path, record: Any, write_segment: Any) -> None:

@@ -131,6 +131,7 @@ class ServingSettings:
     log_format: Literal["text", "json"] = "text"
     traffic: str = setting("", description="folder of the traffic log; empty logs nothing")
     traffic_sample: float = setting(1.0, ge=0, le=1)
+    traffic_stages: float = setting(0.01, ge=0, le=1, description="share that is logged with its tensors")
     traffic_queue_bytes: int = setting(64 * 1024 * 1024, ge=1024)
     traffic_disk_bytes: int = setting(10 * 1024**3, ge=1024 * 1024)
     degrade: DegradeSettings = DegradeSettings()

@@ -34,6 +34,14 @@ class StageCount:
 
 
 @dataclass(slots=True)
+class StageAlone:
+    """Of how many requests a stage was given what the server had given it, and did the same with it."""
+
+    compared: int = 0
+    agreeing: int = 0
+
+
+@dataclass(slots=True)
 class Tally:
     """What was found over all requests; add one after the other, in any order."""
 
@@ -44,6 +52,7 @@ class Tally:
     ties: int = 0
     outputs: dict[str, ArrayAgreement] = field(default_factory=dict)
     stages: dict[str, StageCount] = field(default_factory=dict)
+    alone: dict[str, StageAlone] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
     mismatches: int = 0
     other_runtimes: Counter[str] = field(default_factory=Counter)
@@ -83,6 +92,13 @@ class Tally:
             self.stages[stage].first += 1
         reasons = {reason for output in answer.outputs.values() for reason in output.reasons}
         self._remember(request_id, stage, ", ".join(sorted(reasons)))
+
+    def add_alone(self, agreeing: Mapping[str, bool]) -> None:
+        """Count a request whose stages were tried one by one, each with what the server had there."""
+        for stage, agrees in agreeing.items():
+            count = self.alone.setdefault(stage, StageAlone())
+            count.compared += 1
+            count.agreeing += agrees
 
     def add_refused(self, request_id: str, reason: str = "unparsable") -> None:
         """Count a request that was served and cannot be replayed: a disagreement."""
@@ -138,6 +154,17 @@ class Tally:
         return stage if stage and counted[stage] else ""
 
     @property
+    def stage_alone(self) -> str:
+        """The stage that most often does otherwise with what the server gave it; empty when none does."""
+        bad = {
+            stage: 1 - self.alone[stage].agreeing / self.alone[stage].compared
+            for stage in CAUSES
+            if stage in self.alone
+        }
+        stage = max(bad, key=lambda name: bad[name], default="")
+        return stage if stage and bad[stage] else ""
+
+    @property
     def other_runtime(self) -> str:
         """In what the runtime of at least half of the mismatches differs from this one, or empty."""
         words, count = next(iter(self.other_runtimes.most_common(1)), ("", 0))
@@ -166,6 +193,10 @@ class Tally:
                     "first_difference": count.first,
                 }
                 for stage, count in self.stages.items()
+            },
+            "alone": {
+                stage: {"compared": count.compared, "agreeing": count.agreeing}
+                for stage, count in self.alone.items()
             },
             "outputs": {name: output.document() for name, output in self.outputs.items()},
             "reasons": self.reasons,
@@ -206,8 +237,13 @@ def judge_agreement(tally: Tally, threshold: float = MIN_AGREEMENT, unit: str = 
 
 
 def _cause(tally: Tally) -> str:
-    stage = tally.diverging_stage
+    stage, alone = tally.diverging_stage, tally.stage_alone
     served = f"; served by {tally.other_runtime}" if tally.other_runtime else ""
+    if alone:
+        # Hashes only tell of bits, and floats may differ in these for reasons that are none.
+        count = tally.alone[alone]
+        shown = f"{count.compared - count.agreeing:,} of {plural(count.compared, 'request')}"
+        return f"{CAUSES[alone]} (the stage {alone!r} does otherwise with the same in {shown}){served}"
     if not stage:
         return f"the stage hashes do not tell where{served}"
     if stage == "logits" and not tally.reproducible:

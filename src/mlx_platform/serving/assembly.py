@@ -152,6 +152,7 @@ def open_log(
         queue_bytes=settings.traffic_queue_bytes,
         disk_bytes=settings.traffic_disk_bytes,
         sample=settings.traffic_sample,
+        stages=settings.traffic_stages,
         clock=clock,
     )
 

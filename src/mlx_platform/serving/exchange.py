@@ -25,6 +25,7 @@ CANARY = "canary"
 SHADOW = "shadow"
 WARM = "warm"  # in memory, and asked only by whoever names the version
 _CELL_BYTES = 32  # what a logged number weighs in the writer's queue
+_STAGE_CELLS = 65_536  # of tensors that are logged beside inputs and outputs
 
 
 class Taker(Protocol):
@@ -132,6 +133,7 @@ def write_record(
         sampling=writer.sample,
         error=error,
         truncated=not fits,
+        stages=_stages(exchange) if payload and is_sampled(exchange.request_id, writer.stages) else {},
         runtime=author.runtime,
     )
     writer.log(record)
@@ -159,6 +161,18 @@ def _encode(array: Array) -> Mapping[str, Any]:
     if array.dtype == np.float32 and all_finite(array):
         return {"datatype": "FP32", "shape": list(array.shape), "data": array.reshape(-1).tolist()}
     return encode_array(array)
+
+
+def _stages(exchange: Exchange) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """The tensors behind the hashes, to try stages one by one; none where they are large."""
+    stages = {"tensor": exchange.feeds, "logits": exchange.logits}
+    if exchange.endpoint != "predict" or not all(stages.values()):
+        return {}
+    if sum(array.size for arrays in stages.values() for array in arrays.values()) > _STAGE_CELLS:
+        return {}
+    return {
+        stage: {name: _encode(array) for name, array in arrays.items()} for stage, arrays in stages.items()
+    }
 
 
 def _hashes(exchange: Exchange, *, payload: bool) -> dict[str, str]:

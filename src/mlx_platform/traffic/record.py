@@ -25,7 +25,9 @@ class Record:
     inputs are raw columns and the outputs are answer columns; with `infer` both are the model's tensors.
     `hashes` are 64-bit BLAKE2b digests (hex) of the stages raw, tensor, logits and output;
     `sampling` is the share of requests that were logged; `truncated` says that inputs and outputs were too
-    large to keep; `runtime` is what computed the answer, such as `mlx/0.1.0 onnxruntime/1.32.0 cpu`.
+    large to keep; `stages` are the tensors behind the hashes, of a share of the requests: by stage, `tensor`
+    and `logits`, each as inputs and outputs are; `runtime` is what computed the answer, such as
+    `mlx/0.1.0 onnxruntime/1.32.0 cpu`.
     """
 
     request_id: str
@@ -49,6 +51,7 @@ class Record:
     sampling: float = 1.0
     error: str = ""
     truncated: bool = False
+    stages: Mapping[str, Encoded] = field(default_factory=dict)
     runtime: str = ""
 
     @property
@@ -58,7 +61,7 @@ class Record:
 
     def without_payload(self) -> Self:
         """The same request without inputs and outputs, marked as truncated."""
-        return replace(self, inputs={}, outputs={}, truncated=True)
+        return replace(self, inputs={}, outputs={}, stages={}, truncated=True)
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
@@ -106,6 +109,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "outputs": (dict,),
     "timings_ms": (dict,),
     "hashes": (dict,),
+    "stages": (dict,),
     "sampling": (float, int),
     "truncated": (bool,),
 }
@@ -130,7 +134,7 @@ def is_sampled(request_id: str, share: float) -> bool:
 def payload_bytes(record: Record) -> int:
     """Roughly the memory that a record holds, without encoding it: what the writer's queue is bounded by."""
     size = 1024 + len(record.error) + len(record.request_id)
-    for arrays in (record.inputs, record.outputs):
+    for arrays in (record.inputs, record.outputs, *record.stages.values()):
         for encoded in arrays.values():
             cells = encoded.get("data") or encoded.get("base64_each") or ()
             size += 64 + len(encoded.get("base64", ""))

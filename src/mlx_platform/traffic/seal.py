@@ -33,8 +33,8 @@ SCHEMA = "mlx.traffic/v1"
 SCHEMA_KEY = "mlx.schema"
 TORN_KEY = "mlx.torn"
 UNREADABLE_KEY = "mlx.unreadable"
-JSON_COLUMNS = ("inputs", "outputs", "hashes", "timings_other")
-_LATER = frozenset({"runtime"})  # columns that segments of earlier releases lack
+JSON_COLUMNS = ("inputs", "outputs", "hashes", "stages", "timings_other")
+_LATER = frozenset({"runtime", "stages"})  # columns that segments of earlier releases lack
 _PLAIN_COLUMNS = tuple(name for name in Record.__slots__ if name not in {*JSON_COLUMNS, "timings_ms"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROW_GROUP = 4096  # records that sealing and reading hold at a time

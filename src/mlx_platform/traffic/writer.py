@@ -77,6 +77,7 @@ class TrafficWriter:
         queue_bytes: memory for records that wait; when it is used up, new records are dropped and counted.
         disk_bytes: what the log may take on disk; the oldest segments make room.
         sample: share of requests to log, chosen by a hash of the request id.
+        stages: share of requests whose tensors are logged as well, chosen likewise.
         clock: for the hours of segments.
         server_id: names this server in file names, by default the host name.
         segment_bytes: the size at which a segment is closed and sealed.
@@ -92,6 +93,7 @@ class TrafficWriter:
         queue_bytes: int,
         disk_bytes: int,
         sample: float = 1.0,
+        stages: float = 0.0,
         clock: Clock = system_clock,
         server_id: str = "",
         segment_bytes: int = SEGMENT_BYTES,
@@ -100,6 +102,7 @@ class TrafficWriter:
         self.server_id = re.sub(r"[^A-Za-z0-9_.]", "_", server_id or socket.gethostname())[:64] or "server"
         self.boot_id = secrets.token_hex(6)
         self.sample = sample
+        self.stages = stages
         self.trouble = ""
         """What the last failed write said; empty while everything is written."""
         self._folder = folder

@@ -67,6 +67,7 @@ class Server:
             inputs=encoded(columns),
             outputs=encoded(answers),
             hashes={stage: stage_hash(arrays) for stage, arrays in stages.items()},
+            stages={"tensor": encoded(feeds), "logits": encoded(tensors)} if number % 4 == 0 else {},
             runtime=self.model.runtime,
         )
 
@@ -303,6 +304,25 @@ def test_only_some_requests_are_enough(table, rows, replayed):
     assert found(data) == (Verdict.FAIL, "tensor")
     assert data["requests"]["compared"] - data["requests"]["agreeing"] == 8
     assert set(data["examples"]) == {f"r-{number}" for number in range(0, REQUESTS, 40)}
+
+
+@pytest.mark.parametrize("stage", ["tensor", "logits", "output"])
+def test_only_the_stage_at_fault_does_otherwise_with_what_the_server_gave_it(table, rows, replayed, stage):
+    faulty = {
+        "tensor": server(table, prepare=swapped(table)),
+        "logits": server(table, run=lambda feeds: halved(table.run(feeds))),
+        "output": server(table, decode=lambda tensors: relabelled(table.decode(tensors))),
+    }[stage]
+    records = faulty.records(rows)
+    # As where floats are never the same bit by bit: the hashes say nothing then.
+    records = [replace(record, hashes=record.hashes | {"logits": "0" * 16}) for record in records]
+    data = replayed(table, records)
+
+    alone = data["alone"]
+    assert {name: one["agreeing"] == one["compared"] == REQUESTS // 4 for name, one in alone.items()} == {
+        name: name != stage for name in ("tensor", "logits", "output")
+    }
+    assert data["verdict"] is Verdict.FAIL
 
 
 def test_another_runtime_is_named_where_answers_differ(table, rows, replayed):

@@ -104,11 +104,16 @@ def _sections(tally: Tally) -> Iterable[Section]:
     yield Table("Agreement", ("of", "compared", "agree"), tuple(rows), numeric=(1, 2))
     if tally.mismatches and tally.stages:
         stages = tuple(
-            (stage, f"{count.compared:,}", f"{count.equal:,}", f"{count.first:,}")
+            (stage, f"{count.compared:,}", f"{count.equal:,}", f"{count.first:,}", _alone(tally, stage))
             for stage, count in tally.stages.items()
         )
-        columns = ("stage", "compared", "equal bit by bit", "first to differ")
-        yield Table("Where mismatches begin", columns, stages, numeric=(1, 2, 3))
+        columns = ("stage", "compared", "equal bit by bit", "first to differ", "the same, given the same")
+        yield Table("Where mismatches begin", columns, stages, numeric=(1, 2, 3, 4))
+
+
+def _alone(tally: Tally, stage: str) -> str:
+    count = tally.alone.get(stage)
+    return f"{count.agreeing:,} of {count.compared:,}" if count else ""
 
 
 def _share(value: float | None) -> str:

@@ -1,13 +1,15 @@
 """Logged requests once more through the model, in batches, as the server ran them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mlx_platform.core.errors import MlxError
-from mlx_platform.core.tensors import Array, Columns, Tensors
+from mlx_platform.core.errors import MlxError, UsageError
+from mlx_platform.core.tensors import Array, Columns, Tensors, decode_array
 from mlx_platform.evaluation.agreement import OTHER_BATCH, AnswerAgreement, compare_answers
 from mlx_platform.evaluation.consistency import Tally, first_difference, runtime_difference
 from mlx_platform.inference.hashes import stage_hash
@@ -186,10 +188,49 @@ class Replayer:
         else:
             other = runtime_difference(record.runtime, self._model.runtime)
             self._tally.add(record.request_id, found.answer, record.hashes, found.hashes, other)
+        if record.stages and not self._fixed:
+            self._tally.add_alone(stages_alone(self._model, request))
         if self._observer is not None:
             self._observer.compared(request)
             if found is None or not found.answer.agrees:
                 self._observer.mismatch(_mismatch(request, found))
+
+
+def stages_alone(model: Model, request: Request) -> dict[str, bool]:
+    """Whether each stage does with what the server gave it what the server's did.
+
+    What the first stage that differs hands on spoils all later ones; given the server's own tensors, only the
+    stages at fault differ.
+
+    Args:
+        model: the package.
+        request: one to `predict` that was logged with its tensors.
+
+    Returns:
+        by stage, as far as the log holds what it takes; a stage that refuses what it is given differs.
+    """
+    try:
+        tensor, logits = (
+            {name: decode_array(encoded) for name, encoded in request.record.stages.get(stage, {}).items()}
+            for stage in ("tensor", "logits")
+        )
+    except UsageError:
+        return {}
+    found = {"tensor": False}
+    with suppress(MlxError):
+        ours = model.prepare(request.inputs)
+        found["tensor"] = compare_answers(tensor, ours.feeds).agrees
+        if ours.parts is None:  # else the network answers parts of rows, and the log holds them put together
+            found["logits"] = _does(partial(model.run, tensor), logits)
+    found["output"] = _does(partial(model.decode, logits), request.outputs)
+    return found
+
+
+def _does(stage: Callable[[], Columns], expected: Columns) -> bool:
+    try:
+        return compare_answers(expected, stage(), OTHER_BATCH).agrees
+    except MlxError:
+        return False
 
 
 def _mismatch(request: Request, found: Replayed | None) -> Mismatch:
