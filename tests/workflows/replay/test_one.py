@@ -6,12 +6,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from answered import answered, write_log, wrong_answer
+from answered import answered, encoded, write_log, wrong_answer
 from colour_project import DAY, ColourProject, copy_colours
 from linear_models import colours
 
 from mlx_platform.core.errors import NotFoundError
 from mlx_platform.core.report import Result
+from mlx_platform.core.tensors import decode_array
 from mlx_platform.core.verdict import Verdict
 from mlx_platform.traffic.record import Record
 from mlx_platform.workflows.replay.one import reproduce
@@ -45,6 +46,21 @@ def test_a_request_that_gets_the_same_answer_agrees_at_every_stage(project, logg
     assert result.verdict is Verdict.PASS
     assert [one["stage"] for one in result.data["stages"]] == ["raw", "tensor", "logits", "output"]
     assert all(one["logged"] == one["anew"] for one in result.data["stages"])
+
+
+def test_each_stage_is_tried_with_what_the_server_had_there(project, logged):
+    model = project.model("colours/1")
+
+    def with_tensors(record: Record) -> Record:
+        feeds = model.encode({name: decode_array(one) for name, one in record.inputs.items()})
+        stages = {"tensor": encoded(feeds), "logits": encoded(model.run(feeds))}
+        return wrong_answer(replace(record, stages=stages))
+
+    logged(change=with_tensors)
+    result = run(project)
+
+    assert result.data["alone"] == {"tensor": True, "logits": True, "output": False}
+    assert "Each stage given what the server had there" in [one.title for one in result.report.sections]
 
 
 def test_the_first_stage_that_differs_is_named(project, logged):

@@ -1,6 +1,6 @@
 """`mlx consistency --request-id`: one request once more, with its stages side by side."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from mlx_platform.traffic.readers.opening import open_log
 from mlx_platform.traffic.record import Record
 from mlx_platform.workflows.context import Context
 from mlx_platform.workflows.reading import make_reading
-from mlx_platform.workflows.replay.replayer import Replayed, Replayer
+from mlx_platform.workflows.replay.replayer import Replayed, Replayer, stages_alone
 from mlx_platform.workflows.replay.requests import Account, Request, replayable
 from mlx_platform.workflows.replay.values import described, shown
 from mlx_platform.workflows.reports.write import check_targets, write_reports
@@ -64,9 +64,13 @@ def reproduce(
         account = Account(stats)
         request = next(replayable(iter((record,)), account, digest=subject.package.digest), None)
         found = None
+        alone: dict[str, bool] = {}
         if request is not None:
-            found = Replayer(open_model(context, subject), Tally()).replay(request)
-        result = _result(subject, record, request, found, account, traffic, show_values=show_values)
+            model = open_model(context, subject)
+            found = Replayer(model, Tally()).replay(request)
+            if record.stages and model.spec.fixed_rows is None:
+                alone = stages_alone(model, request)
+        result = _result(subject, record, request, found, alone, account, traffic, show_values=show_values)
     return write_reports(result, report=report, junit=junit)
 
 
@@ -95,6 +99,7 @@ def _result(
     record: Record,
     request: Request | None,
     found: Replayed | None,
+    alone: Mapping[str, bool],
     account: Account,
     traffic: Path,
     *,
@@ -115,6 +120,7 @@ def _result(
                 if name in record.hashes or name in hashes
             ],
             "first_difference": stage or None,
+            "alone": dict(alone),
             "outputs": _outputs_document(found),
             "values": _values(request, found) if show_values and request else None,
         },
@@ -122,7 +128,7 @@ def _result(
             title=f"Request {printable(record.request_id, 128)} to {subject.ref}",
             summary=_summary(record, check, stage),
             facts=tuple(_facts(subject, record)),
-            sections=tuple(_sections(record, request, found, show_values=show_values)),
+            sections=tuple(_sections(record, request, found, alone, show_values=show_values)),
             checks=(check,),
         ),
         verdict=check.verdict,
@@ -202,13 +208,23 @@ def _values(request: Request, found: Replayed | None) -> dict[str, Any]:
 
 
 def _sections(
-    record: Record, request: Request | None, found: Replayed | None, *, show_values: bool
+    record: Record,
+    request: Request | None,
+    found: Replayed | None,
+    alone: Mapping[str, bool],
+    *,
+    show_values: bool,
 ) -> Iterable[Section]:
     hashes = found.hashes if found else {}
     stages = [name for name in CAUSES if name in record.hashes or name in hashes]
     rows = tuple(_stage_row(name, record.hashes.get(name), hashes.get(name)) for name in stages)
     if rows:
         yield Table("Stages", ("stage", "logged", "anew", ""), rows)
+    if alone:
+        tried = tuple(
+            (stage, "the same" if same else f"differs: {CAUSES[stage]}") for stage, same in alone.items()
+        )
+        yield Table("Each stage given what the server had there", ("stage", ""), tried)
     if request is None:
         return
     inputs = shown(request.inputs) if show_values else described(request.inputs)
