@@ -54,10 +54,8 @@ def _cut(batches: Iterator[Columns]) -> Iterator[Case]:
         rows, start = row_count(batch), 0
         while start < rows:
             end = min(rows, start + next(sizes))
-            yield Case(
-                f"rows {first + start:,} to {first + end - 1:,}",
-                {name: column[start:end] for name, column in batch.items()},
-                raw=True,
-            )
+            one, last = first + start, first + end - 1
+            name = f"row {one:,}" if one == last else f"rows {one:,} to {last:,}"
+            yield Case(name, {name: column[start:end] for name, column in batch.items()}, raw=True)
             start = end
         first += rows
