@@ -3,7 +3,7 @@
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,12 +12,14 @@ import numpy as np
 
 from mlx_platform.core.clock import rfc3339
 from mlx_platform.core.errors import UsageError
-from mlx_platform.core.tensors import Array, Columns, decode_array
+from mlx_platform.core.tensors import NUMPY_TYPES, Array, Columns, decode_array
 from mlx_platform.traffic.log import LogStats
 from mlx_platform.traffic.record import Record
 
 OK = 200
 SEMANTIC = "semantic"
+_NUMBERS = {name: np.dtype(kind) for name, kind in NUMPY_TYPES.items() if name != "BYTES"}
+_PLAIN = 3  # keys of an array in plain numbers: datatype, shape, data
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +144,26 @@ def replayable(
         chosen = _drawn(chosen, account, sample, seed)
     for record in chosen:
         try:
-            inputs = {name: decode_array(encoded) for name, encoded in record.inputs.items()}
-            outputs = {name: decode_array(encoded) for name, encoded in record.outputs.items()}
+            inputs = {name: _decoded(encoded) for name, encoded in record.inputs.items()}
+            outputs = {name: _decoded(encoded) for name, encoded in record.outputs.items()}
         except UsageError:
             account.undecodable += 1
             continue
         account.take(record)
         yield Request(record, inputs, outputs)
+
+
+def _decoded(encoded: Mapping[str, Any]) -> Array:
+    """The same as `decode_array`, sooner for the flat columns of numbers that most requests are made of."""
+    try:
+        cells, kind = encoded["data"], _NUMBERS[encoded["datatype"]]
+        if len(encoded) == _PLAIN and type(cells) is list and encoded["shape"] == [len(cells)]:
+            array = np.array(cells, dtype=kind)
+            if array.ndim == 1:
+                return array
+    except (LookupError, TypeError, ValueError, OverflowError, MemoryError):
+        pass  # no such column, or one that cannot be read: the other says why
+    return decode_array(encoded)
 
 
 def _comparable(records: Iterator[Record], account: Account, digest: str) -> Iterator[Record]:
