@@ -230,7 +230,8 @@ def judge_agreement(tally: Tally, threshold: float = MIN_AGREEMENT, unit: str = 
     if tally.lower >= threshold:
         return Check("agreement", Verdict.PASS, measured, shown)
     needed = requests_needed(tally.mismatches, threshold)
-    message = f"{tally.requests:,} {unit}s are too few to show it"
+    few = "is" if tally.requests == 1 else "are"
+    message = f"{plural(tally.requests, unit)} {few} too few to show it"
     if needed:
         message += f"; {needed:,} with {tally.mismatches:,} mismatches would"
     return Check("agreement", Verdict.UNDECIDED, measured, shown, message)

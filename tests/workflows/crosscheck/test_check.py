@@ -137,7 +137,9 @@ def test_requests_that_neither_side_answers_do_not_count(context, tmp_path):
     (check,) = result.data["checks"]
     assert (check["compared"] + check["unanswered"], check["unanswered"]) == (240, 1)
     assert check["agreeing"] == check["compared"]
-    assert result.warnings == ("repeat: 1 request that neither side answers, and that do not count.",)
+    (warning,) = result.warnings
+    assert warning.startswith("repeat: 1 request that neither side answers, and that do not count: ")
+    assert "x0" in warning
 
 
 @pytest.mark.parametrize("weights", [np.eye(3), np.eye(3)[::-1]])
@@ -151,6 +153,19 @@ def test_two_versions_agree_or_do_not(context, tmp_path, rows, weights):
     assert verdicts(result) == {"against": "pass" if same else "fail"}
     assert result.data["checks"][0]["outputs"]["probabilities"]["rows"].keys() == (
         set() if same else {"total_variation"}
+    )
+
+
+def test_what_only_one_side_answers_disagrees_and_is_told_why(context, tmp_path, rows):
+    one = pack(classifier(tmp_path / "one", np.eye(3)))
+    other = pack(classifier(tmp_path / "other", np.eye(4)[:, :3]))
+    result = cross_check(context, str(one.root), Wanted(against=str(other.root)), Origin(data=rows))
+
+    (check,) = result.data["checks"]
+    assert (check["verdict"], check["agreeing"]) == ("fail", 0)
+    assert check["reasons"] == {"unparsable": 480}
+    assert result.warnings == (
+        "against: 480 requests that only one side answers: The column 'x3' is missing.",
     )
 
 
@@ -195,6 +210,8 @@ def test_without_a_quantized_form_int8_cannot_be_told(context, tmp_path, rows):
         (Wanted(("batch",)), Origin(traffic=Path("a"), data=Path("b")), UsageError),
         (Wanted(("batch",)), Origin(data=Path("nowhere.parquet")), NotFoundError),
         (Wanted(("batch",)), Origin(traffic=Path("nowhere")), NotFoundError),
+        (Wanted(("batch",)), Origin(data=Path("rows.parquet"), since="24h"), UsageError),
+        (Wanted(offline=Path("rows.parquet")), Origin(data=Path("rows.parquet")), UsageError),
         (Wanted(against="nobody/1"), Origin(data=Path("rows.parquet")), NotFoundError),
     ],
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from linear_models import classifier, pack
+from linear_models import classifier, pack, regressor
 
 from mlx_platform.core.errors import NotFoundError, UndecidedError, UsageError
 from mlx_platform.evaluation.consistency import Tally
@@ -17,6 +17,10 @@ RAW = np.random.default_rng(5).normal(size=(300, 3))
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Model:
     package = pack(classifier(tmp_path_factory.mktemp("models") / "one", 3 * np.eye(3)))
+    return load(package)
+
+
+def load(package):
     return Model.load(package, name="one", device="cpu")
 
 
@@ -73,6 +77,13 @@ def test_a_column_of_words_is_no_feature(model, tmp_path):
     tally = compared(model, tmp_path, x=["red"] * 300)
 
     assert tally.reasons == {"dtype": 900}
+
+
+def test_a_model_that_takes_columns_in_order_has_its_answers_compared(tmp_path):
+    ordered = load(pack(regressor(tmp_path / "ordered", np.array([[1.0], [2.0], [3.0]]))))
+    tally = compared(ordered, tmp_path, value=RAW @ [1, 2, 3], beside={"label"}, label=[0] * 300)
+
+    assert (tally.agreement, set(tally.outputs)) == (1.0, {"value"})
 
 
 def test_so_many_rows_are_compared_and_no_more(model, tmp_path):

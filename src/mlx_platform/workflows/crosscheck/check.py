@@ -84,6 +84,15 @@ def cross_check(
             raise UsageError(f"There is no check {printable(kind, 40)!r}.", hint=f"Known: {listed(KINDS)}.")
     if wanted.needs_requests and (origin.traffic is None) == (origin.data is None):
         raise UsageError("The check needs requests.", hint="Name either --traffic DIR or --data FILE.")
+    if not wanted.needs_requests and (origin.traffic or origin.data):
+        raise UsageError(
+            "--offline brings its own rows.",
+            hint="Leave out --traffic and --data, or name a --check as well.",
+        )
+    if origin.traffic is None and (origin.since or origin.until or origin.log_format or origin.assume_tz):
+        raise UsageError(
+            "--since, --until, --format and --assume-tz are about a log: name it with --traffic."
+        )
     threshold = context.settings.consistency.min_agreement
     with open_subject(context, ref) as subject, ExitStack() as stack:
         model = open_model(context, subject, device="cpu")

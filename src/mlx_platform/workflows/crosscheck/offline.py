@@ -49,20 +49,20 @@ def compare_offline(
         UndecidedError: there are no rows.
     """
     source = open_dataset(path)
-    if not model.columns:
-        raise UsageError("This model takes its columns in order: there is no preparation to compare.")
     for name in model.columns:
         source.require(name)
     made = _made(model, source, beside)
+    others = {name for names in made.values() for name in names}
+    raw = model.columns or tuple(name for name in source.columns if name not in others.union(beside))
+    columns = tuple(dict.fromkeys((*raw, *others)))
     done = 0
-    columns = tuple(dict.fromkeys((*model.columns, *(name for names in made.values() for name in names))))
     for batch in source.batches(_ROWS, columns):
         rows = row_count(batch) if most is None else min(row_count(batch), most - done)
         if not rows:
             break
         taken = {name: column[:rows] for name, column in batch.items()}
         try:
-            _count(model, taken, made, tally, first=done + 1)
+            _count(model, {name: taken[name] for name in raw}, taken, made, tally, first=done + 1)
         except CellError as error:
             raise error.moved(done) from error
         done += rows
@@ -102,9 +102,14 @@ def _made(model: Model, source: Source, beside: Collection[str]) -> dict[str, tu
 
 
 def _count(
-    model: Model, batch: Columns, made: dict[str, tuple[str, ...]], tally: Tally, *, first: int
+    model: Model,
+    raw: Columns,
+    batch: Columns,
+    made: dict[str, tuple[str, ...]],
+    tally: Tally,
+    *,
+    first: int,
 ) -> None:
-    raw = {name: batch[name] for name in model.columns}
     encoded = model.prepare(raw)
     ours: dict[str, Array] = dict(encoded.feeds)
     features = set(ours)

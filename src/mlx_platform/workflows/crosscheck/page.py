@@ -72,6 +72,7 @@ def _document(found: Found) -> dict[str, Any]:
             "right": pair.right.name,
             "tolerance": pair.rule,
             "unanswered": pair.unanswered,
+            "problems": dict(pair.problems.most_common(_EXAMPLES)),
             "differences_between": {
                 name: {"left": left, "right": right} for name, (left, right) in pair.facts.items()
             },
@@ -133,7 +134,13 @@ def _details(found: Found) -> Iterable[Section]:
 
 def _warnings(found: Sequence[Found], subject: Subject) -> Iterable[str]:
     for one in found:
-        if one.pair is not None and one.pair.unanswered:
+        if one.pair is None or not one.pair.problems:
+            continue
+        why = printable(one.pair.problems.most_common(1)[0][0], 200)
+        if one.pair.unanswered:
             requests = plural(one.pair.unanswered, "request")
-            yield f"{one.kind}: {requests} that neither side answers, and that do not count."
+            yield f"{one.kind}: {requests} that neither side answers, and that do not count: {why}"
+        if one.tally.refused:
+            requests = plural(one.tally.refused.total(), "request")
+            yield f"{one.kind}: {requests} that only one side answers: {why}"
     yield from subject.warnings

@@ -1,5 +1,6 @@
 """Two ways to answer that should make no difference, and how often they did."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,7 @@ class Pair:
         facts: what else differs between the sides, by name: left and right.
         tally: of the requests that at least one side answered.
         unanswered: requests that neither answered.
+        problems: why requests were not answered, by how often.
     """
 
     kind: str
@@ -58,9 +60,12 @@ class Pair:
     facts: dict[str, tuple[str, str]] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     unanswered: int = 0
+    problems: Counter[str] = field(default_factory=Counter)
 
     def count(self, case: Case, left: Answered, right: Answered) -> None:
         """Count a request by the answers of both sides."""
+        if problem := left.problem or right.problem:
+            self.problems[problem] += 1
         if left.problem and right.problem:
             self.unanswered += 1
         elif left.problem or right.problem:
