@@ -137,7 +137,9 @@ def make_pairs(
         other = stack.enter_context(open_subject(context, wanted.against))
         pairs.append(_against(context, subject, other, alone, "against"))
     if wanted.environment is not None:
-        side = stack.enter_context(elsewhere(wanted.environment, subject.package.root, model.session.threads))
+        place = elsewhere(wanted.environment, subject.package.root, model.session.threads)
+        with context.progress.stage(f"preparing the environment {wanted.environment.name}"):
+            side = stack.enter_context(place)
         pairs.append(_environment(alone, side))
     return pairs, impossible
 
