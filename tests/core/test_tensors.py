@@ -85,6 +85,8 @@ def test_what_an_input_cannot_take_is_named(array: np.ndarray[Any, Any], message
 def test_columns_of_different_lengths_are_refused_by_name() -> None:
     with pytest.raises(UsageError, match="'b' has 2 rows where the others have 1"):
         row_count({"a": np.zeros(1), "b": np.zeros(2)})
+    with pytest.raises(UsageError, match="'b' is a single value"):
+        row_count({"a": np.zeros(1), "b": np.array(1.0)})
 
 
 def test_text_is_bytes_in_the_protocol() -> None:

@@ -65,10 +65,13 @@ def row_count(columns: Columns) -> int:
     """The shared number of rows.
 
     Raises:
-        UsageError: there is no column, or two have different lengths.
+        UsageError: there is no column, one is no column but a single value, or two have different lengths.
     """
     if not columns:
         raise UsageError("There are no columns.")
+    for name, column in columns.items():
+        if not np.ndim(column):
+            raise UsageError(f"Column {name!r} is a single value, not a column of rows.")
     lengths = {name: len(column) for name, column in columns.items()}
     first = next(iter(lengths.values()))
     for name, length in lengths.items():

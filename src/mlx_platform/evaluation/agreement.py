@@ -53,14 +53,15 @@ class ArrayAgreement:
 
     elements: int = 0
     disagreeing: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, int] = field(default_factory=dict)
     differences: Differences = field(default_factory=Differences)
     measures: dict[str, RowMeasure] = field(default_factory=dict)
 
     def add(self, other: "ArrayAgreement") -> None:
         self.elements += other.elements
         self.disagreeing += other.disagreeing
-        self.reasons.update(other.reasons)
+        for reason, count in other.reasons.items():
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
         self.differences.add(other.differences)
         for name, measure in other.measures.items():
             if name in self.measures:
@@ -128,7 +129,7 @@ def compare_answers(
             continue
         forgiven = ties if name in LABEL_COLUMNS else swapped if name == TOP_LABELS else None
         found = compare_arrays(logged[name], replayed[name], tolerances, forgiven=forgiven)
-        if measured:
+        if measured and (found.disagreeing or found.largest or forgiven is not None):
             found.measures = row_measures(name, logged[name], replayed[name])
         outputs[name] = found
     label = next((outputs[name] for name in LABEL_COLUMNS if name in outputs), None)
@@ -164,6 +165,8 @@ def compare_arrays(
     if logged.dtype.kind not in "USO" and logged.tobytes() == replayed.tobytes():
         # The usual case, and much cheaper to see than to work out.
         return ArrayAgreement(elements, differences=equal_pairs(logged))
+    if logged.dtype.kind == "O" and _same_texts(logged, replayed):
+        return ArrayAgreement(elements)
     differences = Differences()
     if logged.dtype.kind in "USO":
         reasons = _in_order(logged, replayed, _cell_reasons(logged, replayed))
@@ -178,12 +181,17 @@ def compare_arrays(
     if forgiven is not None and forgiven.shape == logged.shape[: forgiven.ndim]:
         keep = ~forgiven.reshape(*forgiven.shape, *(1,) * (logged.ndim - forgiven.ndim))
         reasons = {reason: mask & keep for reason, mask in reasons.items()}
-    counts = Counter({reason: int(mask.sum()) for reason, mask in reasons.items() if mask.any()})
-    return ArrayAgreement(elements, counts.total(), counts, differences)
+    counts = {reason: int(mask.sum()) for reason, mask in reasons.items() if mask.any()}
+    return ArrayAgreement(elements, sum(counts.values()), counts, differences)
+
+
+def _same_texts(logged: Array, replayed: Array) -> bool:
+    cells = logged.reshape(-1).tolist()
+    return all(type(cell) is str for cell in cells) and cells == replayed.reshape(-1).tolist()
 
 
 def _whole(elements: int, reason: str) -> ArrayAgreement:
-    return ArrayAgreement(elements, elements, Counter({reason: elements}))
+    return ArrayAgreement(elements, elements, {reason: elements})
 
 
 def _float_reasons(logged: Array, replayed: Array, tolerance: Tolerance) -> dict[str, Mask]:

@@ -80,7 +80,10 @@ class Tally:
         self.labels_agreeing += answer.labels_agreeing
         self.ties += answer.ties
         for name, output in answer.outputs.items():
-            self.outputs.setdefault(name, ArrayAgreement()).add(output)
+            total = self.outputs.get(name)
+            if total is None:
+                total = self.outputs[name] = ArrayAgreement()
+            total.add(output)
         stage = first_difference(logged, replayed)
         self._count_stages(logged, replayed)
         if answer.agrees:
@@ -114,7 +117,9 @@ class Tally:
     def _count_stages(self, logged: Mapping[str, str], replayed: Mapping[str, str]) -> None:
         for stage in CAUSES:
             if stage in logged and stage in replayed:
-                count = self.stages.setdefault(stage, StageCount())
+                count = self.stages.get(stage)
+                if count is None:
+                    count = self.stages[stage] = StageCount()
                 count.compared += 1
                 count.equal += logged[stage] == replayed[stage]
 

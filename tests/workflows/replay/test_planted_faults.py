@@ -385,6 +385,21 @@ def test_a_masked_input_that_cannot_be_answered_any_more_is_a_disagreement(table
     assert data["reasons"] == {"unparsable": 40}
 
 
+def test_one_request_that_cannot_be_prepared_takes_no_other_with_it(table, rows, replayed):
+    records = server(table).records(rows)
+    ragged = {"datatype": "FP64", "shape": [2], "data": [1.0, 2.0]}
+    empty = {"datatype": "FP64", "shape": [], "data": [1.0]}
+    missing = {name: one for name, one in records[2].inputs.items() if name != "c"}
+    for number, inputs in enumerate(
+        (records[0].inputs | {"a": ragged}, records[1].inputs | {"a": empty}, missing)
+    ):
+        records[number] = replace(records[number], inputs=inputs)
+    data = replayed(table, records)
+
+    assert data["reasons"] == {"unparsable": 3}
+    assert data["requests"]["agreeing"] == REQUESTS - 3
+
+
 def test_nothing_to_compare_is_no_pass(table, rows, replayed):
     others = [replace(record, digest="0" * 64) for record in server(table).records(rows[:10])]
     data = replayed(table, others)

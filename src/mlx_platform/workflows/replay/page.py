@@ -1,5 +1,6 @@
 """The page and the document of a consistency check."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def output_tables(outputs: Mapping[str, ArrayAgreement], prefix: str = "") -> It
             printable(name, 60),
             f"{output.elements:,}",
             f"{output.disagreeing:,}",
-            ", ".join(f"{reason} {count:,}" for reason, count in output.reasons.most_common()),
+            ", ".join(f"{reason} {count:,}" for reason, count in Counter(output.reasons).most_common()),
         )
         for name, output in worst
     )

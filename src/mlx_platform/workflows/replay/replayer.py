@@ -19,6 +19,7 @@ from mlx_platform.workflows.replay.observer import Mismatch, Observer
 from mlx_platform.workflows.replay.requests import Request
 
 BATCH_ROWS = 64
+_BY_ROW = frozenset({"columns", "categories"})  # steps whose rows know nothing of each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +57,62 @@ class Replayer:
         self._tally = tally
         self._observer = observer
         self._waiting: dict[Any, list[Prepared]] = {}
+        self._unprepared: dict[Any, list[Request]] = {}
         self._fixed = model.spec.fixed_rows is not None
+        # Numbers are prepared row by row whoever is beside them; texts are filled up to the longest.
+        self._by_row = bool(model.spec.pre) and all(step.kind in _BY_ROW for step in model.spec.pre)
 
     def add(self, request: Request) -> None:
         """Take a request; it is counted when its batch is full, or at `finish`."""
         if self._fixed and request.raw:
             self._count(request, self._padded(request))
             return
+        shapes = [array.shape for array in request.inputs.values()]
+        rows = {shape[:1] for shape in shapes}
+        if not (self._by_row and request.raw) or len(rows) > 1 or () in rows:
+            self._add_alone(request)
+            return
+        form = tuple((name, array.dtype.str, array.shape[1:]) for name, array in request.inputs.items())
+        group = self._unprepared.setdefault(form, [])
+        group.append(request)
+        if len(group) >= BATCH_ROWS:
+            self._prepare_together(self._unprepared.pop(form))
+
+    def _add_alone(self, request: Request) -> None:
         try:
             prepared = self._prepare(request)
         except MlxError:
             # The server answered what cannot be answered here.
             self._count(request, None)
             return
+        self._wait(prepared)
+
+    def _wait(self, prepared: Prepared) -> None:
         key = self._key(prepared)
         waiting = self._waiting.setdefault(key, [])
         waiting.append(prepared)
         if key is None or sum(one.rows for one in waiting) >= BATCH_ROWS:
             self._run(self._waiting.pop(key))
+
+    def _prepare_together(self, group: Sequence[Request]) -> None:
+        """Prepare requests of one form in one go; one by one where that fails, to find out which it is."""
+        inputs = [request.inputs for request in group]
+        joined = {name: np.concatenate([one[name] for one in inputs]) for name in inputs[0]}
+        rows = [len(next(iter(one.values()))) for one in inputs]
+        ends = np.cumsum(rows)
+        try:
+            feeds = self._model.encode(joined)
+        except MlxError:
+            feeds = {}
+        if not feeds or any(not array.ndim or len(array) != ends[-1] for array in feeds.values()):
+            for request in group:
+                self._add_alone(request)
+            return
+        parts = {name: np.split(array, ends[:-1]) for name, array in feeds.items()}
+        for number, request in enumerate(group):
+            own = {name: part[number] for name, part in parts.items()}
+            hashes = {"raw": stage_hash(request.inputs), "tensor": stage_hash(own)}
+            self._wait(Prepared(request, Encoded(own), rows[number], hashes))
 
     def replay(self, request: Request) -> Replayed | None:
         """Run a request alone, without counting it; None when it cannot be answered any more."""
@@ -86,6 +125,9 @@ class Replayer:
 
     def finish(self) -> None:
         """Run what is still waiting."""
+        for group in self._unprepared.values():
+            self._prepare_together(group)
+        self._unprepared.clear()
         for prepared in self._waiting.values():
             self._run(prepared)
         self._waiting.clear()
