@@ -81,7 +81,7 @@ def main() -> None:
     paths = [path for _, paths in sorted(found.items()) for path in paths]
     table = {
         "path": [str(path) for path in paths],
-        "label": [KINDS[path.suffix.lower()] for path in paths],
+        "label": [kind for kind, paths in sorted(found.items()) for _ in paths],
         "bytes": pa.array([features(path).tolist() for path in paths], pa.list_(pa.int32(), 2 * SEEN)),
     }
     pq.write_table(pa.table(table), "files.parquet")
@@ -110,7 +110,7 @@ def _files() -> dict[str, list[Path]]:
     for folder in FOLDERS:
         for here, _folders, names in islice(os.walk(folder), MOST_FOLDERS):
             for name in names:
-                kind = KINDS.get("." + name.rpartition(".")[2].lower())
+                kind = KINDS.get(Path(name).suffix.lower())
                 if kind:
                     found[kind].add(f"{here}/{name}")
     drawn = {}
