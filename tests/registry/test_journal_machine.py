@@ -435,3 +435,14 @@ def test_a_journal_that_was_deleted_whole_is_missed() -> None:
 
     with pytest.raises(IntegrityError, match="there is no journal"):
         machine.ledger.journal(MODEL)
+
+
+def test_a_move_that_changes_nothing_anchors_what_a_dead_writer_left() -> None:
+    machine = JournalMachine()
+    machine.begin()
+    machine.roll_out(to=1, ends=False, happens=Trouble(at="event", what="dies after"))
+    assert machine.ledger.journal(MODEL).lag == 1
+    machine.somebody_uses_mlflow(alias="production", to=2)
+    machine.promote(alias="production", to=2, happens=Trouble())
+    machine.mlflow_and_the_anchor_follow()
+    assert machine.ledger.journal(MODEL).lag == 0
